@@ -1,0 +1,1 @@
+"""Masks from document boundaries, for every backend."""

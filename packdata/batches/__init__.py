@@ -1,0 +1,1 @@
+"""Packed batches, and other frameworks' names for them."""

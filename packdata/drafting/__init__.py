@@ -1,0 +1,1 @@
+"""The fixed-shape, document-safe parts of drafter training."""

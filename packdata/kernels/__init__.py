@@ -1,0 +1,1 @@
+"""Pack and unpack on the device, and the head on packed rows."""

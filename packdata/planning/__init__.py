@@ -1,0 +1,1 @@
+"""Which documents share a pack: numpy only."""

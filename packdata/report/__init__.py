@@ -1,0 +1,1 @@
+"""See what a model is trained on."""

@@ -1,0 +1,1 @@
+"""Slow and obvious references, one token and one document at a time."""
