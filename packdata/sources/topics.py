@@ -1,0 +1,20 @@
+"""A small real text that every machine has: Python's own help topics (``help("assert")``, ``help("yield")``, …).
+
+About eighty documents of very different lengths (a few hundred bytes to sixty thousand), which is what packing is about.
+"""
+
+
+def topic_texts() -> dict[str, str]:
+    """Read the help topics that ship with Python.
+
+    Returns:
+        Topic name to text, sorted by name. The texts differ a little between Python versions.
+
+    Example:
+        >>> texts = topic_texts()
+        >>> "yield" in texts and len(texts) > 50
+        True
+    """
+    from pydoc_data.topics import topics  # 0.5 MB of text: read when asked for
+
+    return dict(sorted(topics.items()))
