@@ -1,0 +1,75 @@
+"""The package as a whole: lazy names, what importing loads, the examples in the docstrings."""
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import packdata
+import pytest
+
+STUB = Path(packdata.__file__).with_suffix(".pyi")
+MODULES = sorted(module.name for module in pkgutil.walk_packages(packdata.__path__, "packdata."))
+
+
+def loaded_after(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys\nprint(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_importing_loads_neither_torch_nor_datasets_nor_numpy():
+    assert loaded_after("import packdata").isdisjoint({"torch", "datasets", "pyarrow", "numpy"})
+
+
+@pytest.mark.parametrize("part", ["planning", "sources"])
+def test_the_data_path_starts_without_torch(part):
+    assert "torch" not in loaded_after(f"import packdata.{part}")
+
+
+def test_importing_takes_less_than_a_tenth_of_a_second():
+    report = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", "import packdata"], capture_output=True, text=True, check=True
+    ).stderr
+    microseconds = next(int(line.split("|")[1]) for line in report.splitlines() if line.endswith(" packdata"))
+    assert microseconds < 100_000
+
+
+@pytest.mark.parametrize("name", sorted(packdata.__all__))
+def test_every_public_name_resolves(name):
+    assert getattr(packdata, name) is not None
+
+
+def test_the_stub_names_what_the_package_names():
+    tree = ast.parse(STUB.read_text())
+    stubbed = {alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert stubbed == set(packdata.__all__)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_module_imports_the_package_itself(module):
+    source = Path(importlib.util.find_spec(module).origin).read_text()
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = [alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names]
+    bare = [node for node in imports if isinstance(node, ast.ImportFrom) and node.module == "packdata"]
+    assert "packdata" not in names
+    assert not bare
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_examples_in_the_docstrings_are_right(module, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # an example may write files
+    failures, _ = doctest.testmod(
+        importlib.import_module(module), optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    )
+    assert failures == 0
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_vocabulary_holds(module):
+    """'sample', 'instance', 'example' and 'chunk' are not used for documents, spans or packs in public names."""
+    names = re.findall(r"^(?:def|class) ([A-Za-z]\w*)", Path(importlib.util.find_spec(module).origin).read_text(), re.M)
+    assert not [name for name in names if re.search(r"sample(?!r)|instance|example", name, re.I)]
