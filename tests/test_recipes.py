@@ -16,8 +16,3 @@ def test_a_recipe_runs_in_its_short_form(recipe, tmp_path):
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-4000:]
     assert run.stdout.strip(), "a recipe that prints nothing shows nothing"
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)
-def test_a_recipe_is_short_enough_to_read(recipe):
-    assert recipe.read_text().count("\n") <= 200
