@@ -1,1 +1,24 @@
-"""The fixed-shape, document-safe parts of drafter training."""
+"""The fixed-shape, document-safe parts of drafter training.
+
+A speculative-decoding drafter trains on the hidden states of a large target model: capture them from a dense batch,
+pack the real rows into one stream, draw anchors, mask and supervise the draft blocks, all at one fixed shape::
+
+    HiddenStateCapture -> pack_hidden_states -> select_anchors -> anchor_block_mask, draft_targets -> draft_loss
+"""
+
+from packdata.drafting.anchor_mask import anchor_block_mask_mod, anchor_dense_mask
+from packdata.drafting.anchors import select_anchors
+from packdata.drafting.noise import add_noise
+from packdata.drafting.slots import document_remaining
+from packdata.drafting.targets import DraftTargets, draft_targets, targets_ahead
+
+__all__ = [
+    "DraftTargets",
+    "add_noise",
+    "anchor_block_mask_mod",
+    "anchor_dense_mask",
+    "document_remaining",
+    "draft_targets",
+    "select_anchors",
+    "targets_ahead",
+]
