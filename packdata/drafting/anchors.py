@@ -7,8 +7,8 @@ The number of candidates is never read, so nothing waits for the device and the 
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import pad
 
 from packdata.drafting.hashing import slot_words
 from packdata.drafting.slots import offsets_from_remaining
@@ -76,7 +76,7 @@ def select_anchors(
     room = max(first_target, block_size - 1) if tail == "exclude" else first_target
     candidates = _candidates(labels[0], remaining, first_target, room)
     scores = torch.where(candidates, (high >> 2 << 32) | low, _NEVER)
-    return _lowest(F.pad(scores, (0, max(0, num_anchors - len(scores))), value=_NEVER), num_anchors)
+    return _lowest(pad(scores, (0, max(0, num_anchors - len(scores))), value=_NEVER), num_anchors)
 
 
 def check_stream(**tensors: Tensor) -> None:
@@ -96,7 +96,7 @@ def _document_keys(remaining: Tensor, given: Tensor | None) -> Tensor:
 
 def _candidates(labels: Tensor, remaining: Tensor, first_target: int, room: int) -> Tensor:
     trained = labels != IGNORE_INDEX
-    ahead = F.pad(trained[first_target:], (0, min(first_target, len(trained))), value=False)
+    ahead = pad(trained[first_target:], (0, min(first_target, len(trained))), value=False)
     return trained & (remaining >= room) & ahead
 
 

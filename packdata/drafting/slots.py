@@ -10,8 +10,8 @@ padding and ``*`` marking where a run begins::
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import pad
 
 
 def document_remaining(cu_seqlens: Tensor, document_ids: Tensor) -> Tensor:
@@ -34,14 +34,14 @@ def document_remaining(cu_seqlens: Tensor, document_ids: Tensor) -> Tensor:
     # Offsets past the last slot fall on the extra entry, and so does the end of the stream.
     segment_starts = torch.zeros(len(ids) + 1, dtype=torch.bool, device=ids.device)
     segment_starts = segment_starts.index_fill(0, cu_seqlens.to(torch.int64), True)
-    is_last = segment_starts[1:] | (ids != F.pad(ids[1:], (0, 1), value=-1))
+    is_last = segment_starts[1:] | (ids != pad(ids[1:], (0, 1), value=-1))
     last = torch.where(is_last, slots, len(ids) - 1).flip(0).cummin(0).values.flip(0)
     return torch.where(ids >= 0, last - slots, -1).reshape(document_ids.shape)
 
 
 def offsets_from_remaining(remaining: Tensor) -> Tensor:
     """Number the tokens of each document from 0, given the tokens left after each; int64 ``(T,)`` to ``(T,)``."""
-    return _offsets(F.pad(remaining[:-1], (1, 0), value=0) <= 0)
+    return _offsets(pad(remaining[:-1], (1, 0), value=0) <= 0)
 
 
 def offsets_from_ids(document_ids: Tensor) -> Tensor:

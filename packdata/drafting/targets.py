@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import pad
 
 from packdata.drafting.anchors import check_stream
 from packdata.layout import IGNORE_INDEX
@@ -104,6 +104,6 @@ def targets_ahead(labels: Tensor, document_remaining: Tensor, steps: int) -> Ten
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     tokens = labels.shape[1]
-    rows = [F.pad(labels[:, ahead:], (0, min(ahead, tokens)), value=IGNORE_INDEX) for ahead in range(1, steps + 1)]
+    rows = [pad(labels[:, ahead:], (0, min(ahead, tokens)), value=IGNORE_INDEX) for ahead in range(1, steps + 1)]
     ahead = torch.arange(1, steps + 1, device=labels.device)[:, None, None]
     return torch.where(ahead <= document_remaining, torch.stack(rows), IGNORE_INDEX)
