@@ -1,0 +1,210 @@
+"""`PackedBatch`: the packed tensors, with what the host knows about them as plain Python values.
+
+It is a ``dict``, so that a ``DataLoader``, ``pin_memory``, Accelerate, Lightning and Trainer walk it as they walk any
+batch. What they must not touch (lengths, counts, the policy) is kept as ints, bools and tuples of ints: every walker
+hands those on as they are, and reading them never waits for a device.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from ..layout import IGNORE_INDEX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What the caller allowed across documents; both are off unless asked for.
+
+    Attributes:
+        cross_document_attention: One segment covers a whole pack or row: its documents see each other.
+        cross_document_targets: A document's last token predicts the next one's first.
+    """
+
+    cross_document_attention: bool = False
+    cross_document_targets: bool = False
+
+
+class PackedBatch(dict[str, Any]):
+    """A batch of packed documents: a ``dict`` with typed properties.
+
+    Keys (``R`` rows of ``T`` slots; a slot holds a token or padding):
+
+    - ``input_ids``, ``targets``, ``position_ids``, ``document_ids``: int64 ``[R, T]``. ``targets`` is shifted: what
+      the logits at this slot must predict, ``IGNORE_INDEX`` where nothing is. ``document_ids`` count from 0 in the
+      batch, -1 is padding.
+    - ``cu_seqlens``: int32 ``[segments+1]`` over the flattened ``R·T`` slots, padding included.
+    - further columns that the collator was told of.
+    - ``lengths``: tokens of each document, a tuple of ints; ``document_starts``: each document's first slot in the
+      flattened rows; ``max_seqlen``, ``num_targets``: ints; ``cross_document_attention``,
+      ``cross_document_targets``: bools.
+
+    ``labels`` and ``loss_mask`` derive from ``targets`` on its device. Nothing here copies from a device to the host.
+    """
+
+    @property
+    def input_ids(self) -> Tensor:
+        """Token ids, int64 ``[R, T]``."""
+        return cast(Tensor, self["input_ids"])
+
+    @property
+    def targets(self) -> Tensor:
+        """What the logits at each slot must predict (shifted), int64 ``[R, T]``; ``IGNORE_INDEX`` where nothing is."""
+        return cast(Tensor, self["targets"])
+
+    @property
+    def position_ids(self) -> Tensor:
+        """Positions, restarting in every segment, int64 ``[R, T]``."""
+        return cast(Tensor, self["position_ids"])
+
+    @property
+    def document_ids(self) -> Tensor:
+        """Number of each slot's document in the batch, -1 on padding, int64 ``[R, T]``."""
+        return cast(Tensor, self["document_ids"])
+
+    @property
+    def cu_seqlens(self) -> Tensor:
+        """Segment boundaries over the flattened slots, int32 ``[segments+1]``."""
+        return cast(Tensor, self["cu_seqlens"])
+
+    @property
+    def labels(self) -> Tensor:
+        """The un-shifted twin of ``targets`` (Hugging Face's ``labels``), int64 ``[R, T]``; a new tensor.
+
+        The token itself where it is a target, else ``IGNORE_INDEX``; a row's first slot never is one.
+        """
+        return F.pad(self.targets, (1, -1), value=IGNORE_INDEX)
+
+    @property
+    def loss_mask(self) -> Tensor:
+        """Which slots predict a target (shifted), bool ``[R, T]``; a new tensor."""
+        return self.targets != IGNORE_INDEX
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens of each document, in order, without alignment or padding."""
+        return cast(tuple[int, ...], self["lengths"])
+
+    @property
+    def max_seqlen(self) -> int:
+        """Slots of the longest segment, or the constant that the collator was given."""
+        return cast(int, self["max_seqlen"])
+
+    @property
+    def num_targets(self) -> int:
+        """How many slots predict a target."""
+        return cast(int, self["num_targets"])
+
+    @property
+    def num_documents(self) -> int:
+        """How many documents the batch holds (not packs, and no padding)."""
+        return len(self.lengths)
+
+    @property
+    def num_tokens(self) -> int:
+        """How many slots hold a token."""
+        return sum(self.lengths)
+
+    @property
+    def policy(self) -> Policy:
+        """What the collator was asked to allow across documents."""
+        return Policy(
+            cross_document_attention=self.get("cross_document_attention", False),
+            cross_document_targets=self.get("cross_document_targets", False),
+        )
+
+    @property
+    def document_starts(self) -> tuple[int, ...]:
+        """First slot of each document in the flattened ``R·T`` slots.
+
+        Read from ``document_ids`` (waiting for their device) only in a batch that was made without this key.
+        """
+        if "document_starts" not in self:
+            ids = self.document_ids.flatten()
+            first = torch.ones_like(ids, dtype=torch.bool)
+            first[1:] = ids[1:] != ids[:-1]
+            return tuple((first & (ids >= 0)).nonzero().flatten().tolist())
+        return cast(tuple[int, ...], self["document_starts"])
+
+    def to(self, device: Any, non_blocking: bool = False) -> "PackedBatch":
+        """Move every tensor to ``device``; what the host knows comes along unchanged."""
+        return self._map_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "PackedBatch":
+        """Copy every tensor to page-locked host memory (a ``DataLoader`` with ``pin_memory=True`` calls this)."""
+        return self._map_tensors(Tensor.pin_memory)
+
+    def copy(self) -> "PackedBatch":
+        """Copy the mapping, not the tensors."""
+        return PackedBatch(self)
+
+    def unpack(self, tensor: Tensor) -> list[Tensor]:
+        """Split a tensor over the slots into its documents.
+
+        Args:
+            tensor: Any dtype and device, shape ``[R, T, *tail]`` (logits, token losses, hidden states).
+
+        Returns:
+            One view of ``tensor`` per document where its layout allows, shape ``[length, *tail]``; no padding.
+
+        Raises:
+            ValueError: If ``tensor`` does not begin with the batch's ``[R, T]``.
+
+        Example:
+            >>> batch.unpack(batch.input_ids)  # doctest: +SKIP
+            [tensor([11, 12, 13]), tensor([21, 22])]
+        """
+        self._check_slots(tensor, "tensor")
+        flat = tensor.flatten(0, 1)
+        return [flat[start : start + length] for start, length in zip(self.document_starts, self.lengths, strict=True)]
+
+    def document_sums(self, values: Tensor, *, over: Literal["targets", "tokens"] = "targets") -> Tensor:
+        """Add up a value per slot within each document, without waiting for the device.
+
+        Args:
+            values: Shape ``[R, T, *tail]``, floating point or integer.
+            over: The slots that count: ``"targets"`` (token losses, log-probabilities) or ``"tokens"``. What stands
+                elsewhere does not matter, NaN included.
+
+        Returns:
+            Shape ``[documents, *tail]``, dtype and device of ``values``; 0 for a document without such slots.
+        """
+        self._check_slots(values, "values")
+        flat = values.flatten(0, 1)
+        counted = self._counted(over).view(-1, *[1] * (flat.dim() - 1))
+        index = self.document_ids.flatten() + 1  # padding, -1, is added up in front and cut off
+        sums = flat.new_zeros(self.num_documents + 1, *flat.shape[1:])
+        return sums.index_add(0, index, flat.where(counted, flat.new_zeros(())))[1:]
+
+    def document_means(self, values: Tensor, *, over: Literal["targets", "tokens"] = "targets") -> Tensor:
+        """Average a value per slot within each document: `document_sums` by the number of slots that count.
+
+        Args:
+            values: Shape ``[R, T, *tail]``, floating point.
+            over: The slots that count: ``"targets"`` or ``"tokens"``.
+
+        Returns:
+            Shape ``[documents, *tail]``; 0 for a document without such slots.
+        """
+        counted = self._counted(over).view_as(self.targets).to(torch.int64)
+        counts = self.document_sums(counted, over=over).clamp(min=1)
+        sums = self.document_sums(values, over=over)
+        return sums / counts.view(-1, *[1] * (sums.dim() - 1))
+
+    def _counted(self, over: Literal["targets", "tokens"]) -> Tensor:
+        if over not in ("targets", "tokens"):
+            raise ValueError(f'over must be "targets" or "tokens", got {over!r}')
+        return (self.loss_mask if over == "targets" else self.document_ids >= 0).flatten(0, 1)
+
+    def _check_slots(self, tensor: Tensor, name: str) -> None:
+        if tensor.shape[:2] != self.input_ids.shape:
+            raise ValueError(
+                f"{name} must begin with the batch's rows and slots {list(self.input_ids.shape)}, "
+                f"got shape {list(tensor.shape)}"
+            )
+
+    def _map_tensors(self, function: Any) -> "PackedBatch":
+        return PackedBatch({key: function(value) if isinstance(value, Tensor) else value for key, value in self.items()})
