@@ -1,0 +1,70 @@
+"""What a user should be warned of before training on a packing, one sentence each."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..planning import Ledger
+from .denominators import Counts
+
+PADDING = 0.10
+"""Share of padding from which on a warning is due."""
+
+
+def padding_caution(*, padding: int, slots: int) -> Iterator[str]:
+    """Warn of much padding."""
+    if slots and padding / slots > PADDING:
+        yield (
+            f"{padding / slots:.1%} of the slots are padding (over {PADDING:.0%}): "
+            "a larger budget, strategy 'best_fit' or overlong 'split' fill better."
+        )
+
+
+def ledger_cautions(ledger: Ledger) -> Iterator[str]:
+    """Warn of what was lost."""
+    if ledger.tokens_truncated:
+        yield (
+            f"{ledger.tokens_truncated:,} tokens of {ledger.documents_truncated:,} documents were truncated: "
+            "overlong 'split' keeps them."
+        )
+    if ledger.documents_dropped:
+        yield (
+            f"{ledger.documents_dropped:,} documents with {ledger.tokens_dropped:,} tokens were dropped"
+            + (f", {ledger.documents_untargeted:,} of them for want of a target." if ledger.documents_untargeted else ".")
+        )
+    if ledger.targets_lost_to_cuts:
+        yield f"{ledger.targets_lost_to_cuts:,} targets were lost to cuts: the first token of a piece is never learnt."
+    if ledger.documents_empty:
+        yield f"{ledger.documents_empty:,} documents are empty and in no pack."
+
+
+def target_cautions(counts: Counts, where: str) -> Iterator[str]:
+    """Warn of documents in which nothing is learnt."""
+    if counts.documents_without_targets:
+        yield (
+            f"{counts.documents_without_targets:,} of {counts.documents:,} documents{where} have no target: "
+            "they cost compute and teach nothing."
+        )
+
+
+def marker_cautions(last_tokens: np.ndarray[Any, Any], tokenizer: Any, where: str) -> Iterator[str]:
+    """Warn of documents without an end marker, and of padding that looks like one.
+
+    Args:
+        last_tokens: Each document's last token, shape ``(documents,)``.
+        tokenizer: What names the markers, in ``eos_token_id`` and ``pad_token_id``; others are silent.
+        where: Which documents were looked at, for the sentence.
+    """
+    eos, pad = (getattr(tokenizer, name, None) for name in ("eos_token_id", "pad_token_id"))
+    missing = 0 if eos is None else int((last_tokens != eos).sum())
+    if missing:
+        yield (
+            f"{missing:,} of {len(last_tokens):,} documents{where} do not end with the EOS token {eos}: "
+            "the model would not learn to stop. Give eos_token_id when packing."
+        )
+    if eos is not None and eos == pad:
+        yield (
+            f"the padding token is the EOS token {eos}: "
+            "whoever masks padding by its id also masks every EOS. Targets of packdata do not depend on the id."
+        )

@@ -1,0 +1,76 @@
+"""Reading a plan, a packed dataset or a batch into an :class:`~packdata.report.overview.Overview`."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..planning import Plan
+from .cautions import ledger_cautions, marker_cautions, padding_caution, target_cautions
+from .denominators import count_slots
+from .overview import Overview
+from .rows import row_of_batch, row_of_pack
+
+if TYPE_CHECKING:
+    from ..batches import PackedBatch
+
+
+def overview_of(obj: Any, tokenizer: Any = None) -> Overview:
+    """Read any of the reported objects.
+
+    Args:
+        obj: A ``Plan``, a packed ``datasets.Dataset`` (with ``seq_lengths``), a ``PackedDataset`` or a ``PackedBatch``.
+        tokenizer: What names the EOS and padding tokens, for warnings; None for none.
+
+    Raises:
+        TypeError: If it is something else; the message names what serves for it.
+    """
+    if isinstance(obj, Plan):
+        return of_plan(obj)
+    from ..batches import PackedBatch
+
+    if isinstance(obj, PackedBatch):
+        return of_batch(obj, tokenizer)
+    from .datasets import of_dataset
+
+    return of_dataset(obj, tokenizer)
+
+
+def of_plan(plan: Plan) -> Overview:
+    """Read a plan; it knows lengths, not tokens."""
+    ledger = plan.ledger
+    return Overview(
+        title=f"Plan of {len(plan):,} packs",
+        unit="pack",
+        budget=plan.budget,
+        bounds=plan.bounds,
+        lengths=plan.lengths,
+        row=lambda index: row_of_pack(plan[index], budget=plan.budget, align=plan.policy.align),
+        ledger=ledger,
+        warnings=[*padding_caution(padding=ledger.padding, slots=ledger.slots), *ledger_cautions(ledger)],
+    )
+
+
+def of_batch(batch: "PackedBatch", tokenizer: Any = None) -> Overview:
+    """Read a batch; its rows are the packs."""
+    ids, document_ids = (batch[key].cpu().numpy() for key in ("input_ids", "document_ids"))
+    counts = count_slots(document_ids, batch["targets"].cpu().numpy())
+    rows, slots = document_ids.shape
+    # A document lies in one row: each row's documents are those whose numbers first occur there.
+    per_row = [len(np.unique(row[row >= 0])) for row in document_ids]
+    lengths = np.bincount(document_ids[document_ids >= 0].ravel(), minlength=sum(per_row)).astype(np.int64)
+    after = np.pad(document_ids, ((0, 0), (0, 1)), constant_values=-1)[:, 1:]
+    last_tokens = ids[(document_ids >= 0) & (document_ids != after)]
+    return Overview(
+        title=f"Batch of {rows} {'row' if rows == 1 else 'rows'} of {slots:,} slots",
+        unit="row",
+        budget=slots,
+        bounds=np.cumsum([0, *per_row]),
+        lengths=lengths,
+        row=lambda index: row_of_batch(batch, index),
+        counts=counts,
+        warnings=[
+            *padding_caution(padding=counts.padding, slots=counts.slots),
+            *target_cautions(counts, ""),
+            *marker_cautions(last_tokens, tokenizer, ""),
+        ],
+    )

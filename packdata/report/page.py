@@ -1,0 +1,135 @@
+"""One self-contained page about a packing: no scripts, no requests, every word escaped by the template."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .denominators import denominators
+from .facts import Fact, counting_facts, division_facts, facts_of, ledger_facts
+from .overview import Overview
+from .overviews import overview_of
+from .shapes import Box, Histogram, fill_histogram, grid_boxes, length_histogram, pack_boxes, strip_boxes
+from .excerpts import DocumentText, document_texts
+from .visible import Decode, decoder
+
+EXTREMES = 6
+"""How many of the fullest and of the emptiest packs are drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackBar:
+    """One pack as a bar."""
+
+    label: str
+    boxes: list[Box]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackDetail:
+    """One pack, looked at closely.
+
+    Attributes:
+        title: Its name.
+        slots: Slots of the row.
+        grid: Attention, a triangle for each segment.
+        strip: Which slots predict; empty where the row does not know.
+        texts: Decoded documents.
+        more: Documents that are not shown.
+    """
+
+    title: str
+    slots: int
+    grid: list[Box]
+    strip: list[Box]
+    texts: list[DocumentText]
+    more: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """All that the template writes."""
+
+    title: str
+    facts: list[Fact]
+    warnings: list[str]
+    ledger: list[Fact]
+    counting: list[Fact]
+    counted: str
+    divisions: list[Fact]
+    histograms: list[Histogram]
+    fullest: list[PackBar]
+    emptiest: list[PackBar]
+    pack: PackDetail | None
+
+
+def to_html(obj: Any, path: Any, *, tokenizer: Any = None, losses: Any = None, pack: int | None = None) -> Path:
+    """Write a page that shows what a model would be trained on.
+
+    Args:
+        obj: A ``Plan``, a packed ``datasets.Dataset``, a ``PackedDataset`` or a ``PackedBatch``.
+        path: The file to write; one that exists is replaced.
+        tokenizer: Decodes tokens: see :func:`packdata.report.show`.
+        losses: Token losses of a batch, to divide: see :func:`packdata.report.show`.
+        pack: Which pack is shown closely; None for the first one of several documents.
+
+    Returns:
+        The path of the page: one file, a few hundred kilobytes at most.
+
+    Raises:
+        TypeError: If ``obj`` is something else.
+        ValueError: If there is no such pack, or ``losses`` do not fit.
+    """
+    import jinja2  # an extra, loaded where it is used
+
+    page = _page(obj, tokenizer, losses, pack)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("packdata", "report"), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["units"] = lambda value: f"{value:.2f}".rstrip("0").rstrip(".")
+    path = Path(path)
+    path.write_text(environment.get_template("page.html.j2").render(page=page), encoding="utf-8")
+    return path
+
+
+def _page(obj: Any, tokenizer: Any, losses: Any, pack: int | None) -> Page:
+    overview = overview_of(obj, tokenizer)
+    order = np.argsort(-overview.loads, kind="stable")
+    emptiest = order[::-1][: min(EXTREMES, max(len(order) - EXTREMES, 0))]
+    return Page(
+        title=overview.title,
+        facts=facts_of(overview),
+        warnings=overview.warnings,
+        ledger=[] if overview.ledger is None else ledger_facts(overview.ledger),
+        counting=[] if overview.counts is None else counting_facts(overview.counts),
+        counted=overview.counted,
+        divisions=[] if losses is None else division_facts(denominators(obj, losses)),
+        histograms=[length_histogram(overview.lengths), fill_histogram(overview.fills)],
+        fullest=_pack_bars(overview, order[:EXTREMES]),
+        emptiest=_pack_bars(overview, emptiest),
+        pack=_detail(overview, overview.choose(pack), decoder(tokenizer)) if overview.packs else None,
+    )
+
+
+def _pack_bars(overview: Overview, indices: np.ndarray[Any, Any]) -> list[PackBar]:
+    return [_pack_bar(overview, index) for index in indices.tolist()]
+
+
+def _pack_bar(overview: Overview, index: int) -> PackBar:
+    row, spans = overview.row(index), int(overview.bounds[index + 1] - overview.bounds[index])
+    label = f"{overview.unit} {index:,}: {row.tokens:,} tokens of {spans:,} documents, {row.tokens / row.slots:.1%} full"
+    return PackBar(label=label, boxes=pack_boxes(row))
+
+
+def _detail(overview: Overview, index: int, decode: Decode) -> PackDetail:
+    row = overview.row(index)
+    texts = document_texts(row, decode)
+    return PackDetail(
+        title=f"{overview.unit.capitalize()} {index:,}",
+        slots=row.slots,
+        grid=grid_boxes(row),
+        strip=strip_boxes(row),
+        texts=texts,
+        more=len(row.names) - len(texts),
+    )
