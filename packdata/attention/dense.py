@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packdata.attention.intervals import KeyIntervals, key_intervals
+from .intervals import KeyIntervals, key_intervals
 
 
 def document_mask(
