@@ -4,5 +4,6 @@ from .collator import PackingCollator
 from .columns import Column
 from .dialects import to_transformers
 from .packed_batch import PackedBatch, Policy
+from .static_buffers import StaticBuffers
 
-__all__ = ["Column", "PackedBatch", "PackingCollator", "Policy", "to_transformers"]
+__all__ = ["Column", "PackedBatch", "PackingCollator", "Policy", "StaticBuffers", "to_transformers"]

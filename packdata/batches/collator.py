@@ -9,7 +9,7 @@ import torch
 from ..layout import IGNORE_INDEX
 from .columns import Column
 from .features import SUPERVISION, Array, Features, read_column, read_features
-from .geometry import Geometry, lay_out
+from .geometry import Geometry, lay_out, offsets_capacity
 from .packed_batch import PackedBatch
 
 
@@ -105,6 +105,7 @@ class PackingCollator:
                 "cu_seqlens": torch.from_numpy(cu_seqlens.astype(np.int32)),
                 "lengths": tuple(lengths.tolist()),
                 "document_starts": tuple(geometry.starts.tolist()),
+                "align": self.align,
                 "max_seqlen": self.max_seqlen or (self.pad_to if self.max_documents else None) or int(sizes.max()),
                 "num_targets": len(learnt),
                 "cross_document_attention": self.cross_document_attention,
@@ -116,8 +117,7 @@ class PackingCollator:
         if self.pad_to is None or self.max_documents is None:
             return bounds
         piece = min(self.padding_segment, self.max_seqlen or self.padding_segment)
-        most = min(self.max_documents, self.pad_to)
-        size = bounds[-1] // self.pad_to * (most - (most - self.pad_to) // piece) + 1
+        size = offsets_capacity(int(bounds[-1]) // self.pad_to, self.pad_to, self.max_documents, piece)
         return np.append(bounds, np.full(size - len(bounds), bounds[-1]))
 
     def _labels(self, features: Features, ids: Array) -> tuple[Array, Array]:

@@ -89,3 +89,13 @@ def _padding_starts(used: Array, width: int, piece: int) -> Array:
     row = np.repeat(np.arange(len(used)), pieces)
     place = np.arange(len(row)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     return row * width + used[row] + place * piece
+
+
+def offsets_capacity(rows: int, width: int, max_documents: int, piece: int) -> int:
+    """Count the offsets that hold every batch of a fixed shape: no more documents and pieces of padding can stand.
+
+    Each row has at most ``d = min(max_documents, width)`` documents, and one slot more for a document is one less for
+    padding, so a row never has more segments than ``d`` and ``width - d`` slots of padding make.
+    """
+    most = min(max_documents, width)
+    return rows * (most + round_up(width - most, piece) // piece) + 1

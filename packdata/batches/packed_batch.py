@@ -39,7 +39,7 @@ class PackedBatch(dict[str, Any]):
     - ``cu_seqlens``: int32 ``[segments+1]`` over the flattened ``R·T`` slots, padding included.
     - further columns that the collator was told of.
     - ``lengths``: tokens of each document, a tuple of ints; ``document_starts``: each document's first slot in the
-      flattened rows; ``max_seqlen``, ``num_targets``: ints; ``cross_document_attention``,
+      flattened rows; ``align``, ``max_seqlen``, ``num_targets``: ints; ``cross_document_attention``,
       ``cross_document_targets``: bools.
 
     ``labels`` and ``loss_mask`` derive from ``targets`` on its device. Nothing here copies from a device to the host.
@@ -107,6 +107,11 @@ class PackedBatch(dict[str, Any]):
     def num_tokens(self) -> int:
         """How many slots hold a token."""
         return sum(self.lengths)
+
+    @property
+    def align(self) -> int:
+        """What each document's slots were rounded up to a multiple of."""
+        return cast(int, self.get("align", 1))
 
     @property
     def policy(self) -> Policy:
