@@ -1,6 +1,7 @@
-"""Work on the device: packing active rows, and the head and loss on packed rows."""
+"""Pack and unpack on the device, and the head on packed rows."""
 
+from packdata.kernels.index import PackIndex
 from packdata.kernels.native import NativePackOp
 from packdata.kernels.registry import kernel_registry
 
-__all__ = ["NativePackOp", "kernel_registry"]
+__all__ = ["NativePackOp", "PackIndex", "kernel_registry"]
