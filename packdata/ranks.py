@@ -1,10 +1,12 @@
 """Which rank of how many this process is, with no communication and without loading torch."""
 
+import operator
 import os
 import sys
+from typing import Any
 
 
-def resolve_rank(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
+def resolve_rank(rank: Any = None, world_size: Any = None) -> tuple[int, int]:
     """Say which data-parallel rank this process is, and of how many.
 
     Args:
@@ -24,10 +26,9 @@ def resolve_rank(rank: int | None = None, world_size: int | None = None) -> tupl
     """
     if (rank is None) != (world_size is None):
         raise ValueError(f"give rank and world_size together or neither, got rank={rank}, world_size={world_size}")
-    if rank is None or world_size is None:
+    if rank is None:
         rank, world_size = _surrounding_rank()
-    if isinstance(rank, bool) or not isinstance(rank, int) or not isinstance(world_size, int):
-        raise ValueError(f"rank and world_size must be integers, got rank={rank!r}, world_size={world_size!r}")
+    rank, world_size = _as_integer(rank, "rank"), _as_integer(world_size, "world_size")
     if world_size < 1:
         raise ValueError(f"world_size must be at least 1, got {world_size}")
     if not 0 <= rank < world_size:
@@ -35,8 +36,28 @@ def resolve_rank(rank: int | None = None, world_size: int | None = None) -> tupl
     return rank, world_size
 
 
+def _as_integer(value: Any, name: str) -> int:
+    if not isinstance(value, bool):
+        try:
+            return operator.index(value)
+        except TypeError:
+            pass
+    raise ValueError(f"{name} must be an integer, got {value!r}")
+
+
 def _surrounding_rank() -> tuple[int, int]:
     torch = sys.modules.get("torch")  # a process group can only exist where torch has been imported
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    rank, world_size = _environment("RANK"), _environment("WORLD_SIZE")
+    if rank is None and (world_size or 1) > 1:
+        raise ValueError(f"the environment has WORLD_SIZE={world_size} but no RANK: give rank and world_size")
+    return rank or 0, 1 if world_size is None else world_size
+
+
+def _environment(name: str) -> int | None:
+    value = os.environ.get(name)
+    try:
+        return None if value is None else int(value)
+    except ValueError:
+        raise ValueError(f"the environment's {name} must be an integer, got {value!r}") from None
