@@ -6,18 +6,26 @@ pack the real rows into one stream, draw anchors, mask and supervise the draft b
     HiddenStateCapture -> pack_hidden_states -> select_anchors -> anchor_block_mask, draft_targets -> draft_loss
 """
 
+from packdata.drafting.anchor_blocks import anchor_block_mask
 from packdata.drafting.anchor_mask import anchor_block_mask_mod, anchor_dense_mask
 from packdata.drafting.anchors import select_anchors
+from packdata.drafting.capture import HiddenStateCapture
+from packdata.drafting.layers import convert_layer
+from packdata.drafting.loss import draft_loss
 from packdata.drafting.noise import add_noise
 from packdata.drafting.slots import document_remaining
 from packdata.drafting.targets import DraftTargets, draft_targets, targets_ahead
 
 __all__ = [
     "DraftTargets",
+    "HiddenStateCapture",
     "add_noise",
+    "anchor_block_mask",
     "anchor_block_mask_mod",
     "anchor_dense_mask",
+    "convert_layer",
     "document_remaining",
+    "draft_loss",
     "draft_targets",
     "select_anchors",
     "targets_ahead",

@@ -62,9 +62,7 @@ def anchor_block_mask(
     return block_mask_from_intervals(intervals, mask_mod, keys=tokens + queries, block_size=tile_size)
 
 
-def _context(
-    ids: Tensor, anchors: Tensor, anchor_valid: Tensor, block_size: int, window: int | None
-) -> KeyIntervals:
+def _context(ids: Tensor, anchors: Tensor, anchor_valid: Tensor, block_size: int, window: int | None) -> KeyIntervals:
     end = torch.where(anchor_valid & (ids[anchors] >= 0), anchors, 0)
     first = run_starts(ids)[end]
     if window is not None:
@@ -72,9 +70,7 @@ def _context(
     return _per_slot(first, end, block_size)
 
 
-def _own_block(
-    tokens: int, queries: int, block_size: int, block_causal: bool, device: torch.device
-) -> KeyIntervals:
+def _own_block(tokens: int, queries: int, block_size: int, block_causal: bool, device: torch.device) -> KeyIntervals:
     slots = torch.arange(tokens, tokens + queries, device=device)
     first = slots - (slots - tokens) % block_size
     end = slots + 1 if block_causal else first + block_size

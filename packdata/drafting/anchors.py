@@ -14,7 +14,7 @@ from packdata.drafting.hashing import slot_words
 from packdata.drafting.slots import offsets_from_remaining
 from packdata.layout import IGNORE_INDEX
 
-_NEVER = torch.iinfo(torch.int64).max
+_NEVER = 1 << 62  # above every score, and exact as a double, which is how `pad` reads it
 
 
 def select_anchors(

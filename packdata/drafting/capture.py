@@ -147,10 +147,10 @@ def _resolve_layer(model: nn.Module, layer: Layer, at: Literal["output", "input"
     if isinstance(layer, str):
         if at == "hf_index":
             raise ValueError(f'layers counted by at="hf_index" must be numbers, got the name {layer!r}')
-        module = dict(model.named_modules()).get(layer)
-        if module is None or layer == "":
-            raise ValueError(f"layers must be modules of {type(model).__name__}, got {layer!r}, which it has not")
-        return module
+        try:
+            return model.get_submodule(layer)
+        except AttributeError as error:
+            raise ValueError(f"layers must be modules of {type(model).__name__}, got {layer!r}: {error}") from None
     if isinstance(layer, bool) or not isinstance(layer, int):
         raise ValueError(f"layers must be numbers or module names, got {layer!r}")
     stack = find_decoder(model)[1]

@@ -34,18 +34,24 @@ def slot_words(key: int | Tensor, document_keys: Tensor, offsets: Tensor, *, sal
 
     Args:
         key: The draw: an int, or a 0-d integer tensor. Equal values give equal bits either way.
-        document_keys: What tells documents apart, int64, any shape.
-        offsets: Place in the document, int64, the same shape.
+        document_keys: What tells documents apart, any integer dtype and shape.
+        offsets: Place in the document, the same shape.
         salt: Tells the uses of one key apart, at most 32 bits.
 
     Returns:
         Two int64 tensors of that shape, values in [0, 2³²).
+
+    Raises:
+        ValueError: If an int ``key`` has more than 64 bits.
     """
-    key_word = torch.full((), key, device=offsets.device) if isinstance(key, int) else key.to(torch.int64)
+    if isinstance(key, int) and not -(2**63) <= key < 2**63:
+        raise ValueError(f"key must fit into 64 bits, got {key}")
+    key = torch.full((), key, device=offsets.device) if isinstance(key, int) else key
+    values = [value.to(torch.int64) for value in (key, document_keys, offsets)]
     words = []
     for lane in (0x243F6A88, 0x85A308D3):  # digits of pi
-        word = torch.full_like(key_word, salt ^ lane)
-        for value in (key_word, document_keys, offsets):
+        word = torch.full_like(values[0], salt ^ lane)
+        for value in values:
             word = mix32(mix32(word ^ (value & _WORD)) ^ ((value >> 32) & _WORD))
         words.append(word)
     return words[0], words[1]
