@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ..planning import Ledger
+from packdata.planning import Ledger
+
 from .denominators import Counts
 
 PADDING = 0.10
@@ -31,7 +32,11 @@ def ledger_cautions(ledger: Ledger) -> Iterator[str]:
     if ledger.documents_dropped:
         yield (
             f"{ledger.documents_dropped:,} documents with {ledger.tokens_dropped:,} tokens were dropped"
-            + (f", {ledger.documents_untargeted:,} of them for want of a target." if ledger.documents_untargeted else ".")
+            + (
+                f", {ledger.documents_untargeted:,} of them for want of a target."
+                if ledger.documents_untargeted
+                else "."
+            )
         )
     if ledger.targets_lost_to_cuts:
         yield f"{ledger.targets_lost_to_cuts:,} targets were lost to cuts: the first token of a piece is never learnt."

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from ..layout import IGNORE_INDEX
+from packdata.layout import IGNORE_INDEX
 
 if TYPE_CHECKING:
-    from ..batches import PackedBatch
+    from packdata.batches import PackedBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ def _per_target(losses: Any, has_target: Bool[np.ndarray, "rows slots"]) -> Floa
         losses = losses.detach().cpu().double()
     values = np.asarray(losses, dtype=np.float64)
     if values.shape == has_target.shape:
-        return values[has_target]
+        return np.asarray(values[has_target])
     if values.shape == (int(has_target.sum()),):
         return values
     raise ValueError(

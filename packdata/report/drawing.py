@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .rows import Row, Run
+from .rows import SHORT, Row, Run
 from .visible import Decode, cell, clip, columns, pad, visible
 
-SHORT = 32
-"""Most slots of a row that is drawn slot by slot."""
-
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+NOTHING = "·"
+"""What a slot without a target predicts, and what a query does not attend to."""
 
 
 def draw_row(row: Row, decode: Decode, *, width: int) -> Iterator[str]:
@@ -27,88 +27,93 @@ def draw_row(row: Row, decode: Decode, *, width: int) -> Iterator[str]:
     if row.slots <= SHORT:
         yield from _slot_table(row, decode, width)
         yield ""
-        yield from _attention_grid(row)
+        yield from _attention_grid(row, decode)
     else:
         yield from _bar(row, width)
         yield from _document_list(row, decode, width)
 
 
 def _slot_table(row: Row, decode: Decode, width: int) -> Iterator[str]:
-    cells = list(zip(*_columns_of(row, decode), strict=True))
-    size = max(columns(text) for line in cells for text in line)
-    labels = [label for label, known in zip(_LABELS, _known(row), strict=True) if known]
+    lines = _lines_of(row, decode)
+    sizes = [max(map(columns, cells)) for cells in zip(*lines.values(), strict=True)]
     starts = set(row.segments.tolist())
-    per_line = max((width - 11) // (size + 1), 1)
-    for first in range(0, row.slots, per_line):
-        if first:
+    for number, (first, stop) in enumerate(_wrapped(sizes, width - 11)):
+        if number:
             yield ""
-        for label, line in zip(labels, cells, strict=True):
-            drawn = "".join(
-                ("│" if slot in starts else " ") + pad(line[slot], size)
-                for slot in range(first, min(first + per_line, row.slots))
-            )
-            yield f"{label:9} {drawn}{'│' if first + per_line >= row.slots else ''}".rstrip()
+        for label, cells in lines.items():
+            marks = ["│" if slot in starts else " " for slot in range(first, stop + 1)]
+            texts = [pad(cells[slot], sizes[slot]) for slot in range(first, stop)]
+            drawn = "".join(mark + text for mark, text in zip(marks, [*texts, ""], strict=True))
+            yield f"{label:9} {drawn}".rstrip()
 
 
-_LABELS = ("slot", "document", "position", "token", "predicts")
+def _lines_of(row: Row, decode: Decode) -> dict[str, list[str]]:
+    """Give each line of the table: its label, and a text for each slot."""
+    documents = [str(document) if document >= 0 else "–" for document in row.document_ids.tolist()]
+    lines = {"slot": [str(slot) for slot in range(row.slots)], "document": documents}
+    if row.position_ids is not None:
+        lines["position"] = [str(position) for position in row.position_ids.tolist()]
+    if row.input_ids is not None and row.targets is not None:
+        lines["token"] = [cell(token, decode, width=8) for token in row.input_ids.tolist()]
+        targets = zip(row.targets.tolist(), row.has_target.tolist(), strict=True)
+        lines["predicts"] = [cell(target, decode, width=8) if there else NOTHING for target, there in targets]
+    return lines
 
 
-def _known(row: Row) -> tuple[bool, ...]:
-    return (True, True, row.position_ids is not None, row.input_ids is not None, row.targets is not None)
+def _wrapped(sizes: list[int], width: int) -> Iterator[tuple[int, int]]:
+    """Cut slots of these sizes, and a mark before each, into lines of at most ``width`` columns."""
+    first, used = 0, 0
+    for slot, size in enumerate(sizes):
+        used += size + 1
+        if used > width and slot > first:
+            yield first, slot
+            first, used = slot, size + 1
+    yield first, len(sizes)
 
 
-def _columns_of(row: Row, decode: Decode) -> Iterator[list[str]]:
-    """Give the texts of each slot, top to bottom."""
-    for slot in range(row.slots):
-        texts = [str(slot), str(row.document_ids[slot]) if row.document_ids[slot] >= 0 else "–"]
-        if row.position_ids is not None:
-            texts.append(str(row.position_ids[slot]))
-        if row.input_ids is not None:
-            texts.append(cell(int(row.input_ids[slot]), decode, width=8))
-        if row.targets is not None:
-            target = int(row.targets[slot])
-            texts.append("·" if target < 0 else cell(target, decode, width=8))
-        yield texts
-
-
-def _attention_grid(row: Row) -> Iterator[str]:
+def _attention_grid(row: Row, decode: Decode) -> Iterator[str]:
     """Draw A_ij = [j ≤ i][segment_i = segment_j], one line per query."""
-    yield "slot      attends to"
-    segment = np.searchsorted(row.segments, np.arange(row.slots), side="right")
+    tokens = _lines_of(row, decode).get("token", [""] * row.slots)
+    size = max(map(columns, tokens))
+    segment = np.searchsorted(row.segments, np.arange(row.slots), side="right").tolist()
+    yield f"{'slot':5}{pad('', size)} attends to the slots marked ■"
     for query in range(row.slots):
-        marks = " ".join("■" if segment[key] == segment[query] else "·" for key in range(query + 1))
-        yield f"{query:<9} {marks}"
+        marks = " ".join("■" if segment[key] == segment[query] else NOTHING for key in range(query + 1))
+        yield f"{query:<5}{pad(tokens[query], size)} {marks}"
 
 
 def _bar(row: Row, width: int) -> Iterator[str]:
     """Draw the row as one line of letters, a letter a document, and below it the share of targets."""
-    edges = np.linspace(0, row.slots, min(width - 10, row.slots) + 1).astype(int)
+    edges = np.linspace(0, row.slots, min(width - 10, row.slots) + 1).astype(np.int64)
     middles = row.document_ids[(edges[:-1] + edges[1:]) // 2]
-    yield "documents " + "".join("." if i < 0 else LETTERS[i % len(LETTERS)] for i in middles.tolist())
+    yield "documents " + "".join(map(_letter, middles.tolist()))
     if row.targets is not None:
-        has_target = np.concatenate([[0], np.cumsum(row.has_target)])
-        shares = np.diff(has_target[edges]) / np.diff(edges)
+        before = np.concatenate([[0], np.cumsum(row.has_target)])
+        shares = np.diff(before[edges]) / np.diff(edges)
         yield "targets   " + "".join(" ░▒▓█"[round(share * 4)] for share in shares.tolist())
+
+
+def _letter(document: int) -> str:
+    return "." if document < 0 else LETTERS[document % len(LETTERS)]
 
 
 def _document_list(row: Row, decode: Decode, width: int, *, most: int = 12) -> Iterator[str]:
     runs = row.documents()
     for run in runs[:most]:
-        yield clip(f"  {_describe(run, row)}{_head(run, row, decode)}", width)
+        yield clip(f"  {_letter(run.document)} {_describe(run, row)}{_beginning(run, row, decode)}", width).rstrip()
     if len(runs) > most:
-        yield f"  … and {len(runs) - most} more"
+        yield f"  … and {len(runs) - most:,} more"
 
 
 def _describe(run: Run, row: Row) -> str:
     where = f"slots {run.start:,}–{run.stop - 1:,}"
     if run.document < 0:
-        return f". {'padding':14} {where:20} {run.slots:>7,} slots"
-    letter, name = LETTERS[run.document % len(LETTERS)], row.names[run.document]
-    return f"{letter} {name:14} {where:20} {run.slots:>7,} tokens"
+        return f"{'padding':14} {where:20} {run.slots:>7,} slots "
+    return f"{row.names[run.document]:14} {where:20} {run.slots:>7,} tokens"
 
 
-def _head(run: Run, row: Row, decode: Decode) -> str:
-    if row.input_ids is None or row.targets is None or run.document < 0:
+def _beginning(run: Run, row: Row, decode: Decode) -> str:
+    if row.input_ids is None or run.document < 0:
         return ""
     targets = int(row.has_target[run.start : run.stop].sum())
     ids = row.input_ids[run.start : min(run.stop, run.start + 80)].tolist()

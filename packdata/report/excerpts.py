@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+from jaxtyping import Bool, Int64
 
-from .rows import Row, Run
-from .shapes import hue
+from .boxes import hue
+from .rows import Row
 from .visible import Decode, visible
 
 DOCUMENTS = 40
@@ -56,29 +58,28 @@ def document_texts(row: Row, decode: Decode) -> list[DocumentText]:
     Returns:
         At most ``DOCUMENTS`` documents with at most ``TOKENS`` tokens.
     """
+    ids = row.input_ids
     runs = [run for run in row.documents() if run.document >= 0][:DOCUMENTS]
-    if row.input_ids is None or not runs:
+    if ids is None or not runs:
         return []
     # Targets stand at the slot that predicts; the token that is learnt is the next one.
     learnt = np.pad(row.has_target, (1, 0))[:-1]
-    return [_document_text(row, run, learnt, decode, most=TOKENS // len(runs)) for run in runs]
+    most = TOKENS // len(runs)
+    return [
+        DocumentText(
+            title=f"{row.names[run.document]} · {run.slots:,} tokens · {learnt[run.start : run.stop].sum():,} learnt",
+            style=hue(run.document),
+            runs=list(_text_runs(ids[run.start : run.stop][:most], learnt[run.start : run.stop][:most], decode)),
+            more=max(run.slots - most, 0),
+        )
+        for run in runs
+    ]
 
 
-def _document_text(
-    row: Row, run: Run, learnt: np.ndarray, decode: Decode, *, most: int
-) -> DocumentText:
-    stop = min(run.stop, run.start + most)
-    count = int(learnt[run.start : run.stop].sum())
-    return DocumentText(
-        title=f"{row.names[run.document]} · {run.slots:,} tokens · {count:,} learnt",
-        style=hue(run.document),
-        runs=list(_text_runs(row.input_ids[run.start : stop], learnt[run.start : stop], decode)),
-        more=run.stop - stop,
-    )
-
-
-def _text_runs(ids: np.ndarray, learnt: np.ndarray, decode: Decode) -> Iterator[TextRun]:
+def _text_runs(
+    ids: Int64[np.ndarray, " tokens"], learnt: Bool[np.ndarray, " tokens"], decode: Decode
+) -> Iterator[TextRun]:
     bounds = [0, *(np.flatnonzero(learnt[1:] != learnt[:-1]) + 1).tolist(), len(ids)]
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, stop in pairwise(bounds):
         lines = decode(ids[start:stop].tolist()).split("\n")
         yield TextRun(text="↵\n".join(map(visible, lines)), learnt=bool(learnt[start]))

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from ..planning import Ledger
+from packdata.planning import Ledger
+
 from .denominators import Counts, Denominators
 from .overview import Overview
 

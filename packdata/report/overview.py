@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float64, Int64, Integer
 
-from ..planning import Ledger
+from packdata.planning import Ledger
+
 from .denominators import Counts
 from .rows import Row
 

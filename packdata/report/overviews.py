@@ -4,14 +4,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..planning import Plan
+from packdata.planning import Plan
+
 from .cautions import ledger_cautions, marker_cautions, padding_caution, target_cautions
 from .denominators import count_slots
 from .overview import Overview
 from .rows import row_of_batch, row_of_pack
 
 if TYPE_CHECKING:
-    from ..batches import PackedBatch
+    from packdata.batches import PackedBatch
 
 
 def overview_of(obj: Any, tokenizer: Any = None) -> Overview:
@@ -26,7 +27,7 @@ def overview_of(obj: Any, tokenizer: Any = None) -> Overview:
     """
     if isinstance(obj, Plan):
         return of_plan(obj)
-    from ..batches import PackedBatch
+    from packdata.batches import PackedBatch
 
     if isinstance(obj, PackedBatch):
         return of_batch(obj, tokenizer)

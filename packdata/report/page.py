@@ -1,17 +1,21 @@
 """One self-contained page about a packing: no scripts, no requests, every word escaped by the template."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .boxes import Box
 from .denominators import denominators
+from .excerpts import DocumentText, document_texts
 from .facts import Fact, counting_facts, division_facts, facts_of, ledger_facts
+from .histograms import Histogram, fill_histogram, length_histogram
 from .overview import Overview
 from .overviews import overview_of
-from .shapes import Box, Histogram, fill_histogram, grid_boxes, length_histogram, pack_boxes, strip_boxes
-from .excerpts import DocumentText, document_texts
+from .row_boxes import grid_boxes, pack_boxes, strip_boxes
+from .rows import SHORT
 from .visible import Decode, decoder
 
 EXTREMES = 6
@@ -33,7 +37,8 @@ class PackDetail:
     Attributes:
         title: Its name.
         slots: Slots of the row.
-        grid: Attention, a triangle for each segment.
+        grid: Attention, a square for each pair or a triangle for each segment.
+        shape: Which of the two.
         strip: Which slots predict; empty where the row does not know.
         texts: Decoded documents.
         more: Documents that are not shown.
@@ -42,6 +47,7 @@ class PackDetail:
     title: str
     slots: int
     grid: list[Box]
+    shape: str
     strip: list[Box]
     texts: list[DocumentText]
     more: int
@@ -52,6 +58,7 @@ class Page:
     """All that the template writes."""
 
     title: str
+    unit: str
     facts: list[Fact]
     warnings: list[str]
     ledger: list[Fact]
@@ -64,7 +71,9 @@ class Page:
     pack: PackDetail | None
 
 
-def to_html(obj: Any, path: Any, *, tokenizer: Any = None, losses: Any = None, pack: int | None = None) -> Path:
+def to_html(
+    obj: Any, path: str | os.PathLike[str], *, tokenizer: Any = None, losses: Any = None, pack: int | None = None
+) -> Path:
     """Write a page that shows what a model would be trained on.
 
     Args:
@@ -88,17 +97,18 @@ def to_html(obj: Any, path: Any, *, tokenizer: Any = None, losses: Any = None, p
         loader=jinja2.PackageLoader("packdata", "report"), autoescape=True, undefined=jinja2.StrictUndefined
     )
     environment.filters["units"] = lambda value: f"{value:.2f}".rstrip("0").rstrip(".")
-    path = Path(path)
-    path.write_text(environment.get_template("page.html.j2").render(page=page), encoding="utf-8")
-    return path
+    file = Path(path)
+    file.write_text(environment.get_template("page.html.j2").render(page=page), encoding="utf-8")
+    return file
 
 
 def _page(obj: Any, tokenizer: Any, losses: Any, pack: int | None) -> Page:
     overview = overview_of(obj, tokenizer)
-    order = np.argsort(-overview.loads, kind="stable")
+    order = np.lexsort((-np.diff(overview.bounds), -overview.loads))  # of equally full packs, those of most documents
     emptiest = order[::-1][: min(EXTREMES, max(len(order) - EXTREMES, 0))]
     return Page(
         title=overview.title,
+        unit=overview.unit,
         facts=facts_of(overview),
         warnings=overview.warnings,
         ledger=[] if overview.ledger is None else ledger_facts(overview.ledger),
@@ -118,7 +128,8 @@ def _pack_bars(overview: Overview, indices: np.ndarray[Any, Any]) -> list[PackBa
 
 def _pack_bar(overview: Overview, index: int) -> PackBar:
     row, spans = overview.row(index), int(overview.bounds[index + 1] - overview.bounds[index])
-    label = f"{overview.unit} {index:,}: {row.tokens:,} tokens of {spans:,} documents, {row.tokens / row.slots:.1%} full"
+    documents = f"{spans:,} document" + ("" if spans == 1 else "s")
+    label = f"{overview.unit} {index:,}: {row.tokens:,} tokens of {documents}, {row.tokens / row.slots:.1%} full"
     return PackBar(label=label, boxes=pack_boxes(row))
 
 
@@ -128,8 +139,9 @@ def _detail(overview: Overview, index: int, decode: Decode) -> PackDetail:
     return PackDetail(
         title=f"{overview.unit.capitalize()} {index:,}",
         slots=row.slots,
-        grid=grid_boxes(row),
-        strip=strip_boxes(row),
+        grid=grid_boxes(row, decode),
+        shape="square" if row.slots <= SHORT else "triangle",
+        strip=strip_boxes(row, decode),
         texts=texts,
         more=len(row.names) - len(texts),
     )

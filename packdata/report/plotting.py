@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .overview import Overview
 from .overviews import overview_of
 from .rows import Row
 
@@ -46,6 +45,8 @@ def plot(obj: Any, ax: "Axes | None" = None, *, packs: int = PACKS) -> "Axes":
 def _bar(ax: "Axes", row: Row, height: int) -> None:
     runs = row.documents()
     colours = [f"C{run.document % 10}" if run.document >= 0 else "0.85" for run in runs]
-    ax.broken_barh([(run.start, run.slots) for run in runs], (height - 0.4, 0.8), color=colours, edgecolor="white", linewidth=0.5)
+    ax.broken_barh(
+        [(run.start, run.slots) for run in runs], (height - 0.4, 0.8), color=colours, edgecolor="white", linewidth=0.5
+    )
     learnt = [(run.start, run.slots) for run in row.target_runs() if run.target]
     ax.broken_barh(learnt, (height + 0.3, 0.1), color="black")

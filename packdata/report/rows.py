@@ -5,17 +5,21 @@ Everything that is drawn of a single row (text, grid, strip) is drawn from this 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Int, Int64
 
-from ..layout import IGNORE_INDEX, cu_seqlens_from_lengths, document_ids_from_lengths
-from ..planning import Pack
-from ..planning.rounding import round_up
+from packdata.layout import IGNORE_INDEX, cu_seqlens_from_lengths, document_ids_from_lengths
+from packdata.planning import Pack
+from packdata.planning.rounding import round_up
 
 if TYPE_CHECKING:
-    from ..batches import PackedBatch
+    from packdata.batches import PackedBatch
+
+SHORT = 32
+"""Most slots of a row that is drawn slot by slot."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -26,13 +30,13 @@ class Run:
         document: The row's own number of the document, from 0, or -1 for padding.
         start: First slot.
         stop: One past the last slot.
-        target: Whether these slots predict something (False where the row does not know).
+        target: Whether these slots predict something; None where that is not asked.
     """
 
     document: int
     start: int
     stop: int
-    target: bool = False
+    target: bool | None = None
 
     @property
     def slots(self) -> int:
@@ -95,7 +99,7 @@ def _runs(document_ids: np.ndarray, *others: np.ndarray) -> Iterator[Run]:
     for values in (document_ids, *others):
         changes |= values[1:] != values[:-1]
     bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(document_ids)]
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, stop in pairwise(bounds):
         if stop > start:
             yield Run(document=int(document_ids[start]), start=start, stop=stop)
 

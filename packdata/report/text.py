@@ -6,9 +6,9 @@ from typing import Any
 from .denominators import denominators
 from .drawing import draw_row
 from .facts import Fact, counting_facts, division_facts, facts_of, ledger_facts
+from .histograms import Histogram, fill_histogram, length_histogram
 from .overview import Overview
 from .overviews import overview_of
-from .shapes import Histogram, fill_histogram, length_histogram
 from .visible import decoder
 
 
@@ -50,13 +50,19 @@ def show(obj: Any, tokenizer: Any = None, *, losses: Any = None, pack: int | Non
 
 
 def _head(overview: Overview) -> list[str]:
-    lines = [overview.title, *_lines(facts_of(overview))]
-    lines += [f"⚠ {warning}" for warning in overview.warnings]
-    if overview.counts is None or overview.ledger is not None:  # a batch is too small for statistics
-        lines += ["", *_sparkline(length_histogram(overview.lengths)), "", *_sparkline(fill_histogram(overview.fills))]
-    if overview.ledger is not None:
-        lines += ["", "Ledger", *_lines(fact for fact in ledger_facts(overview.ledger) if fact.value)]
-    return lines
+    warnings = [f"⚠ {warning}" for warning in overview.warnings]
+    if overview.ledger is None:
+        return [f"{overview.title}: {_in_words(overview)}", *warnings]
+    lines = [overview.title, *_lines(facts_of(overview)), *warnings]
+    lines += ["", *_sparkline(length_histogram(overview.lengths)), "", *_sparkline(fill_histogram(overview.fills))]
+    return [*lines, "", "Ledger", *_lines(fact for fact in ledger_facts(overview.ledger) if fact.value)]
+
+
+def _in_words(overview: Overview) -> str:
+    return (
+        f"{overview.spans:,} documents, {overview.tokens:,} tokens, {overview.padding:,} padding slots "
+        f"({overview.fill:.1%} full)"
+    )
 
 
 def _lines(facts: Iterable[Fact]) -> list[str]:

@@ -138,7 +138,7 @@ def _columns(character: str) -> int:
 
 
 def pad(text: str, width: int) -> str:
-    """Fill ``text`` with spaces to ``width`` columns; right-to-left text is isolated so that its neighbours stay put."""
+    """Fill ``text`` with spaces to ``width`` columns; right-to-left text is isolated from its neighbours."""
     spaces = " " * (width - columns(text))
     if any(unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in text):
         text = f"\u2068{text}\u2069"
