@@ -85,6 +85,13 @@ class Buckets:
             "overlong": self.overlong,
         }
 
+    def slots(self, plan: Plan, packs: Array) -> int:
+        """Count the slots of a rectangle if ``padded``, else a budget, for each batch."""
+        if not self.padded:
+            return len(packs) * self.budget
+        firsts = plan.bounds[packs]  # the longest document comes first
+        return int(((plan.bounds[packs + 1] - firsts) * plan.lengths[firsts]).sum())
+
     def _bucket_ranges(self) -> list[tuple[int, int]]:
         """Give (previous, boundary] of each bucket, the longest first."""
         edges = [0, *(edge for edge in self.boundaries if edge < self.budget), self.budget]

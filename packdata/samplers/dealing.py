@@ -84,7 +84,7 @@ class Dealing:
         if self.balance not in (None, "attention"):
             raise ValueError(f'balance must be None or "attention", got {self.balance!r}')
         for name, least in {"seed": 0, "balance_window": 1, "packs_per_batch": 1}.items():
-            require_at_least(getattr(self, name), least, name)
+            object.__setattr__(self, name, require_at_least(getattr(self, name), least, name))
 
     @property
     def world(self) -> int:

@@ -1,19 +1,23 @@
 """What the samplers share: epochs, length, iteration, and a state that resumes anywhere.
 
-A sampler stands at a point: an epoch, and what was used of it. An iterator begins at that point. The newest iterator
-moves a second point with each batch that it hands out, for ``state_dict``; handing out the last batch moves both to the
-start of the next epoch. A third one, where the newest iterator began, is what ``checkpoint`` counts from.
+A sampler stands at a point: an epoch, and what was used of it. Iterators begin there, also the second and the third,
+until one hands out the epoch's last batch, which moves the sampler to the start of the next epoch. The sampler also
+keeps where the newest iterator began and how many batches it handed out; ``state_dict`` and ``checkpoint`` count from
+there.
 """
 
+import sys
 from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
 
-from ..planning import Plan
-from .costs import pack_costs
+from ..planning import Ledger, Plan
+from .costs import pack_costs, straggler_ratio
 from .dealing import EMPTY, Dealing, Progress, deal, packs_left, require_at_least, split_progress
 from .forming import Formed, Former
+from .ledgers import without_packs
+from .sharding import refuse_second_sharding
 from .states import make_state, own_batches, read_state
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -21,12 +25,7 @@ Point = tuple[int, Progress]
 
 
 class EpochSampler:
-    """A batch sampler over the packs that a former forms, dealt to ranks.
-
-    Attributes:
-        sampler: This sampler itself, where frameworks look for ``set_epoch``.
-        batch_sampler: The same.
-    """
+    """A batch sampler over the packs that a former forms, dealt to ranks."""
 
     def __init__(self, former: Former, dealing: Dealing, *, items: Literal["documents", "packs"]) -> None:
         self._former = former
@@ -34,7 +33,8 @@ class EpochSampler:
         self._items = items
         self._identity: dict[str, Any] | None = None
         self._formed: tuple[int, Formed] | None = None
-        self._point: Point = (0, ())
+        self._point: Point
+        self._stand((0, ()))
         self._packs = len(self._form(0).plan)
         if self._packs and not len(self):
             raise ValueError(
@@ -42,14 +42,15 @@ class EpochSampler:
                 f"(world_size={dealing.world}, packs_per_batch={dealing.packs_per_batch}): "
                 'give more documents, fewer ranks, or uneven="pad"'
             )
-        self._stand(self._point)
 
     @property
-    def sampler(self) -> "EpochSampler":  # noqa: D102
+    def sampler(self) -> "EpochSampler":
+        """This sampler itself, so that a framework's ``set_epoch`` arrives."""
         return self
 
     @property
-    def batch_sampler(self) -> "EpochSampler":  # noqa: D102
+    def batch_sampler(self) -> "EpochSampler":
+        """This sampler itself, so that a framework's ``set_epoch`` arrives."""
         return self
 
     @property
@@ -67,16 +68,17 @@ class EpochSampler:
         return self._dealing.batches(self._packs, self._dealing.world) // self._dealing.share.stride
 
     def __iter__(self) -> Iterator[list[Any]]:
-        self._began = self._handed = point = self._point
+        refuse_second_sharding(sys._getframe(1), self._dealing.share)
+        self._began, self._handed = point, _ = self._point, 0
         self._newest = token = object()
         turns, first = split_progress(point[1], self._dealing.share)
-        formed, dealt = self._form(point[0]), self._deal(point[0], turns)
+        plan, dealt, last = self._form(point[0]).plan, self._deal(point[0], turns), self._remaining(point)
         size, share = self._dealing.packs_per_batch, self._dealing.share
         for handed, batch in enumerate(range(first + share.offset, len(dealt) // size, share.stride), start=1):
             if self._newest is token:
-                self._handed = self._after(point, handed)
-                self._point = self._handed if self._handed[0] > point[0] else point
-            yield self._batch(formed.plan, dealt[batch * size : (batch + 1) * size])
+                self._handed = handed
+                self._point = (point[0] + 1, ()) if handed == last else point
+            yield self._batch(plan, dealt[batch * size : (batch + 1) * size])
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of an epoch; if the sampler stands in it already, stay where it is.
@@ -84,11 +86,36 @@ class EpochSampler:
         Args:
             epoch: From 0.
         """
-        epoch = require_at_least(epoch, 0, "epoch")
-        if epoch == self.epoch:
-            self._began = self._point
-        else:
-            self._stand((epoch, ()))
+        if require_at_least(epoch, 0, "epoch") != self.epoch:
+            self._stand((int(epoch), ()))
+        elif self._began[0] != self.epoch:
+            self._stand(self._point)  # the epoch before is over, also for checkpoint
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the epoch that the sampler stands in keeps and drops, resumed or not."""
+        formed = self._form(self.epoch)
+        dropped = np.setdiff1d(formed.order, self._deal(self.epoch, ()))
+        return without_packs(formed.plan, dropped, slots=self._former.slots(formed.plan, dropped))
+
+    def straggler_ratio(self, *, token_cost: float = 0.0) -> float:
+        """Say how much longer the epoch's steps take than they would with the work of a step spread evenly.
+
+        A step takes as long as its slowest rank. The work of a document is its attention, length², and what its tokens
+        cost elsewhere.
+
+        Args:
+            token_cost: The cost of a token outside attention, in units of one query-key pair: 0 for attention alone; in
+                a transformer about 6 × its hidden size (12 × where the kernel skips the masked half), since a
+                layer's matrices take 24 · hidden² operations a token, its attention 4 · hidden a pair.
+
+        Returns:
+            Σ over steps of the largest cost of a rank / Σ over steps of the mean cost; 1.0 is perfect.
+        """
+        plan, dealt = self._form(self.epoch).plan, self._deal(self.epoch, ())
+        costs = np.append(pack_costs(plan, token_cost), 0.0)[dealt]  # EMPTY, the last one, costs nothing
+        batches = costs.reshape(-1, self._dealing.packs_per_batch).sum(axis=1)
+        return straggler_ratio(batches.reshape(-1, self._dealing.world))
 
     def state_dict(self) -> dict[str, Any]:
         """Say how far this sampler's newest iterator is, for a loader that keeps track (``StatefulDataLoader``).
@@ -96,7 +123,7 @@ class EpochSampler:
         Returns:
             A small JSON-able dict.
         """
-        return self._state(self._handed)
+        return self._state(self._after(self._began, self._handed))
 
     def checkpoint(self, consumed: int) -> dict[str, Any]:
         """Say how far the training loop is, for a loader whose workers have fetched ahead of it.
@@ -132,7 +159,7 @@ class EpochSampler:
         self._stand(point if self._remaining(point) else (point[0] + 1, ()))
 
     def _stand(self, point: Point) -> None:
-        self._point = self._began = self._handed = point
+        self._point, self._began, self._handed = point, point, 0
         self._newest = object()  # iterators that run already move no state any more
 
     def _state(self, point: Point) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """Forms the packs of an epoch: by ``plan_packs``, or from a plan that is there already."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from ..layout import as_lengths
 from ..planning import Plan, plan_packs
+from ..planning.policy import Policy
 from ..planning.randomness import generator
 from .fingerprints import digest
 
@@ -33,32 +34,66 @@ class Former(Protocol):
         """Form the packs for ``(seed, epoch)``, or in a fixed order for None."""
 
     def identity(self) -> dict[str, Any]:
-        """Say what a saved state must share with this sampler, as JSON-able values."""
+        """Say what a state must share with this sampler, as JSON-able values."""
+
+    def slots(self, plan: Plan, packs: Array) -> int:
+        """Count the slots that some of the packs take."""
 
 
-@dataclass(frozen=True, eq=False)
+def usable_lengths(lengths: Any) -> Array:
+    """Check the lengths of a dataset.
+
+    Args:
+        lengths: Tokens of each document, shape ``(documents,)``.
+
+    Returns:
+        The same numbers, not copied where they are an integer array.
+
+    Raises:
+        ValueError: If they are no lengths, or there are documents and none has a token.
+    """
+    array = as_lengths(lengths)
+    if array.size and not array.any():
+        raise ValueError(f"lengths are 0 for all {len(array)} documents: were they read before tokenising?")
+    return array
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PlannedPacks:
-    """Plans the packs of each epoch anew."""
+    """Plans the packs of each epoch anew.
+
+    Attributes:
+        lengths: Tokens of each document.
+        groups: Documents of one number share a pack, or None.
+        policy: How to pack.
+    """
 
     lengths: Array
-    budget: int
-    policy: Mapping[str, Any]
+    groups: Array | None
+    policy: Policy
 
     def form(self, seed: tuple[int, int] | None) -> Formed:
-        """Plan with this seed."""
-        plan = plan_packs(self.lengths, self.budget, **self.policy, seed=seed)
+        """Plan with this seed; the plan's own order stands."""
+        plan = plan_packs(self.lengths, groups=self.groups, **asdict(replace(self.policy, seed=seed)))
         return Formed(plan, np.arange(len(plan)))
 
     def identity(self) -> dict[str, Any]:
-        """Name the lengths, the budget and the policy."""
-        groups = self.policy["groups"]
-        policy = {**self.policy, "groups": None if groups is None else digest(np.asarray(groups))}
-        return {"lengths": digest(self.lengths), "budget": self.budget, **policy}
+        """Name the lengths, the groups and the policy."""
+        groups = None if self.groups is None else digest(self.groups)
+        return {"lengths": digest(self.lengths), "groups": groups, **asdict(self.policy)}
+
+    def slots(self, plan: Plan, packs: Array) -> int:
+        """Count a budget for each pack."""
+        return len(packs) * plan.budget
 
 
 @dataclass(frozen=True, eq=False)
 class ReadyPacks:
-    """Shuffles the packs of a plan that is there already."""
+    """Shuffles the packs of a plan that is there already.
+
+    Attributes:
+        plan: The plan.
+    """
 
     plan: Plan
 
@@ -72,3 +107,7 @@ class ReadyPacks:
         parts = [self.plan.bounds, self.plan.documents, self.plan.lengths]
         parts += [] if self.plan.starts is None else [self.plan.starts]
         return {"plan": digest(*parts), "budget": self.plan.budget}
+
+    def slots(self, plan: Plan, packs: Array) -> int:
+        """Count a budget for each pack."""
+        return len(packs) * plan.budget
