@@ -1,12 +1,9 @@
 """What a pack costs to train on, and how much the ranks of a step wait for each other."""
 
-from typing import Any
-
 import numpy as np
 
 from ..planning import Plan
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from ..planning.blocks import Array
 
 CHUNK = 1 << 20
 """Packs at a time: squares are 64 bits wide, lengths 32."""

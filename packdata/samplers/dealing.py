@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int
 
 from ..planning.randomness import generator
 from ..ranks import resolve_rank
@@ -145,8 +145,8 @@ def split_progress(used: Progress, share: Share) -> tuple[Progress, int]:
 
 
 def deal(
-    order: Int64[np.ndarray, " packs"], turns: Progress, dealing: Dealing, *, epoch: int, costs: Any = None
-) -> Int64[np.ndarray, " dealt"]:
+    order: Int[np.ndarray, " packs"], turns: Progress, dealing: Dealing, *, epoch: int, costs: Any = None
+) -> Int[np.ndarray, " dealt"]:
     """Deal what some turns left of an epoch.
 
     Args:
@@ -165,15 +165,15 @@ def deal(
     return _arrange(order, dealing, dealing.world, costs, dealing.rng(epoch, len(turns)))
 
 
-def _without(order: Int64[np.ndarray, " packs"], used: Int64[np.ndarray, " used"]) -> Int64[np.ndarray, " rest"]:
+def _without(order: Int[np.ndarray, " packs"], used: Int[np.ndarray, " used"]) -> Int[np.ndarray, " rest"]:
     keep = np.ones(order.max(initial=-1) + 1, dtype=bool)
     keep[used] = False
     return order[keep[order]]
 
 
 def _arrange(
-    order: Int64[np.ndarray, " packs"], dealing: Dealing, world: int, costs: Any, rng: np.random.Generator
-) -> Int64[np.ndarray, " dealt"]:
+    order: Int[np.ndarray, " packs"], dealing: Dealing, world: int, costs: Any, rng: np.random.Generator
+) -> Int[np.ndarray, " dealt"]:
     """Put packs into the order in which ``world`` ranks take them, the last step padded or dropped."""
     step = dealing.step(world)
     whole = len(order) - len(order) % step
@@ -185,12 +185,12 @@ def _arrange(
         head = np.concatenate([head[:0], *(_balanced(packs, costs, world, step, shuffler) for packs in windows)])
     if dealing.uneven == "drop" or not len(tail):
         return head
-    return np.concatenate([head, tail, np.full(step - len(tail), EMPTY, dtype=np.int64)])
+    return np.concatenate([head, tail, np.full(step - len(tail), EMPTY, dtype=order.dtype)])
 
 
 def _balanced(
-    packs: Int64[np.ndarray, " packs"], costs: Any, world: int, step: int, rng: np.random.Generator | None
-) -> Int64[np.ndarray, " packs"]:
+    packs: Int[np.ndarray, " packs"], costs: Any, world: int, step: int, rng: np.random.Generator | None
+) -> Int[np.ndarray, " packs"]:
     """Sort a window by cost into steps, deal each step to the ranks in zigzag, and shuffle ranks and steps."""
     ranked = packs[np.argsort(costs[packs], kind="stable")].reshape(-1, step // world, world)
     ranked[:, 1::2] = ranked[:, 1::2, ::-1]

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..planning import Ledger, Plan
+from ..planning.blocks import Array
 from .costs import pack_costs, straggler_ratio
 from .dealing import EMPTY, Dealing, Progress, deal, packs_left, require_at_least, split_progress
 from .forming import Formed, Former
@@ -20,7 +21,6 @@ from .ledgers import without_packs
 from .sharding import refuse_second_sharding
 from .states import make_state, own_batches, read_state
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Point = tuple[int, Progress]
 
 

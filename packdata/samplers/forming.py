@@ -7,11 +7,10 @@ import numpy as np
 
 from ..layout import as_lengths
 from ..planning import Plan, plan_packs
+from ..planning.blocks import Array, index_dtype
+from ..planning.fingerprints import fingerprint
 from ..planning.policy import Policy
 from ..planning.randomness import generator
-from .fingerprints import digest
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +19,7 @@ class Formed:
 
     Attributes:
         plan: Which documents share a pack.
-        order: Numbers of the packs in the epoch's order, int64, shape ``(packs,)``.
+        order: Numbers of the packs in the epoch's order, signed integers, shape ``(packs,)``.
     """
 
     plan: Plan
@@ -38,6 +37,11 @@ class Former(Protocol):
 
     def slots(self, plan: Plan, packs: Array) -> int:
         """Count the slots that some of the packs take."""
+
+
+def in_order(plan: Plan) -> Array:
+    """Number the packs of a plan, in the smallest signed dtype."""
+    return np.arange(len(plan), dtype=index_dtype(len(plan)))
 
 
 def usable_lengths(lengths: Any) -> Array:
@@ -75,12 +79,12 @@ class PlannedPacks:
     def form(self, seed: tuple[int, int] | None) -> Formed:
         """Plan with this seed; the plan's own order stands."""
         plan = plan_packs(self.lengths, groups=self.groups, **asdict(replace(self.policy, seed=seed)))
-        return Formed(plan, np.arange(len(plan)))
+        return Formed(plan, in_order(plan))
 
     def identity(self) -> dict[str, Any]:
         """Name the lengths, the groups and the policy."""
-        groups = None if self.groups is None else digest(self.groups)
-        return {"lengths": digest(self.lengths), "groups": groups, **asdict(self.policy)}
+        groups = None if self.groups is None else fingerprint(self.groups)
+        return {"lengths": fingerprint(self.lengths), "groups": groups, **asdict(self.policy)}
 
     def slots(self, plan: Plan, packs: Array) -> int:
         """Count a budget for each pack."""
@@ -99,14 +103,12 @@ class ReadyPacks:
 
     def form(self, seed: tuple[int, int] | None) -> Formed:
         """Permute the packs with this seed."""
-        order = np.arange(len(self.plan))
+        order = in_order(self.plan)
         return Formed(self.plan, order if seed is None else generator(seed).permutation(order))
 
     def identity(self) -> dict[str, Any]:
-        """Name the plan by its content."""
-        parts = [self.plan.bounds, self.plan.documents, self.plan.lengths]
-        parts += [] if self.plan.starts is None else [self.plan.starts]
-        return {"plan": digest(*parts), "budget": self.plan.budget}
+        """Name the plan."""
+        return {"plan": self.plan.fingerprint}
 
     def slots(self, plan: Plan, packs: Array) -> int:
         """Count a budget for each pack."""

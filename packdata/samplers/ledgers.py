@@ -1,13 +1,11 @@
 """What an epoch's dealing keeps and drops, as a ``Ledger``."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ..planning import Ledger, Plan
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from ..planning.blocks import Array
 
 
 def without_packs(plan: Plan, packs: Array, *, slots: int) -> Ledger:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from .buckets import Buckets, as_boundaries
+from .buckets import Buckets
 from .dealing import Dealing, Share
 from .epochs import EpochSampler
 from .forming import usable_lengths
@@ -68,7 +68,7 @@ class LengthBucketBatchSampler(EpochSampler):
         former = Buckets(
             lengths=usable_lengths(lengths),
             budget=budget,
-            boundaries=as_boundaries(boundaries),
+            boundaries=boundaries,
             padded=padded,
             overlong=overlong,
         )
