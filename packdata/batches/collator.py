@@ -1,136 +1,182 @@
-"""`PackingCollator`: features in, one `PackedBatch` out."""
+"""`PackingCollator`: features in, one `PackedBatch` out.
 
-from collections.abc import Callable, Mapping, Sequence
+Three steps, each in a file of its own: the features are read as columns (`features`), their tokens strung into one
+stream whose supervision is shifted once (`tokens`), and the stream given slots (`geometry`). No step looks at single
+tokens in Python; whole columns are concatenated, shifted and placed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from ..layout import IGNORE_INDEX
+from packdata.layout import IGNORE_INDEX
 from .columns import Column
-from .features import SUPERVISION, Array, Features, read_column, read_features
-from .geometry import Geometry, lay_out, offsets_capacity
+from .features import KNOWN, Array, Features, read_features
+from .geometry import Geometry, Shape, lay_out
 from .packed_batch import PackedBatch
+from .tokens import TokenStream, read_labels
+
+_OWN_KEYS = (
+    *("input_ids", "targets", "position_ids", "document_ids", "cu_seqlens", "lengths", "document_starts", "align"),
+    *("max_seqlen", "num_targets", "cross_document_attention", "cross_document_targets"),
+    *("labels", "loss_mask", "attention_mask", "seq_lengths"),
+)
 
 
+@dataclass(frozen=True, eq=False)
 class PackingCollator:
-    """Collate documents, or packs of documents, into a `PackedBatch`; for a ``DataLoader``'s ``collate_fn``."""
+    """Collate documents, or packs of documents, into a `PackedBatch`: a ``DataLoader``'s ``collate_fn``.
 
-    def __init__(
-        self,
-        pad_to: int | None = None,
-        *,
-        pad_to_multiple_of: int | None = None,
-        layout: Literal["stream", "rows"] = "stream",
-        max_documents: int | None = None,
-        max_seqlen: int | None = None,
-        padding_segment: int = 512,
-        align: int = 1,
-        pad_token_id: int = 0,
-        position_offset: int = 0,
-        targets: str | Sequence[str] | None = None,
-        boundaries: str | Callable[[Any], Any] | None = None,
-        columns: Mapping[str, Column] | None = None,
-        cross_document_attention: bool = False,
-        cross_document_targets: bool = False,
-        output: Callable[[PackedBatch], Any] | None = None,
-    ) -> None:
-        self.pad_to = pad_to
-        self.pad_to_multiple_of = pad_to_multiple_of
-        self.layout = layout
-        self.max_documents = max_documents
-        self.max_seqlen = max_seqlen
-        self.padding_segment = padding_segment
-        self.align = align
-        self.pad_token_id = pad_token_id
-        self.position_offset = position_offset
-        self.targets = targets
-        self.boundaries = boundaries
-        self.columns = dict(columns or {})
-        self.cross_document_attention = cross_document_attention
-        self.cross_document_targets = cross_document_targets
-        self.output = output
+    A feature is a mapping with ``input_ids`` (or the bare token ids): a document, or a pack with ``seq_lengths``. Its
+    columns are lists, numpy arrays of any integer dtype or tensors; they are neither changed nor aliased. A document's
+    first token is never a target; one without tokens is left out. An empty list gives a valid batch without targets.
 
-    def __call__(self, features: Sequence[Any]) -> Any:
-        """Collate."""
-        batch = self._collate(read_features(features, boundaries=self.boundaries))
+    Args:
+        pad_to: Exactly so many slots a row; more tokens raise. Without it, rows hold no padding but alignment's.
+        pad_to_multiple_of: Rows are a multiple of this.
+        layout: ``"stream"``: one row of everything. ``"rows"``: a row per feature.
+        max_documents: Most documents in a row; more raise. With ``pad_to``, the shape of every tensor is fixed:
+            ``cu_seqlens`` repeats its last offset up to a constant size and ``max_seqlen`` is a constant.
+        max_seqlen: That constant (else ``pad_to``); longer segments raise.
+        padding_segment: A row's padding is cut into segments of at most so many slots (``max_seqlen``, if that is
+            smaller): one segment of 24k slots would cost many times the attention of the text.
+        align: Each document's slots are rounded up to a multiple of this (context parallel: 2·cp; fp8: 16).
+        pad_token_id: The token id of padding.
+        position_offset: The position of a segment's first slot (RoBERTa: 2).
+        targets: What is learnt. None: ``labels``, ``completion_mask`` and ``assistant_masks``, whichever are there,
+            all of them at once; every token if none is. A name or several: exactly these, which must be there.
+            ``"all"``: every token.
+        boundaries: Where a feature's documents end. None: ``seq_lengths``, if there. ``"seq_lengths"``: must be there.
+            Or a callable from a feature to lengths, for packs of other libraries (`layout.lengths_from_segment_ids`
+            and its sisters); the columns that it reads need no declaration.
+        columns: Further columns by name, each with a `Column` that says how it travels.
+        cross_document_attention: One segment per pack (a feature with ``seq_lengths``), else per row; positions run
+            through it. Documents and targets stay what they are.
+        cross_document_targets: Within the same reach, a document's last token predicts the next one's first.
+        output: A dialect such as `to_transformers`, or any callable from the batch to what the loader shall yield.
+
+    Raises:
+        ValueError: If options contradict each other. Calling it raises for bad features, naming the feature and the
+            key: an undeclared or a missing column, lengths that do not add up, too many tokens or documents, …
+
+    Example:
+        >>> from packdata import PackingCollator
+        >>> batch = PackingCollator(pad_to=6)([{"input_ids": [11, 12, 13]}, {"input_ids": [21, 22]}])
+        >>> batch.input_ids
+        tensor([[11, 12, 13, 21, 22,  0]])
+        >>> batch.targets
+        tensor([[  12,   13, -100,   22, -100, -100]])
+        >>> batch.cu_seqlens, batch.lengths, batch.num_targets
+        (tensor([0, 3, 5, 6], dtype=torch.int32), (3, 2), 3)
+    """
+
+    pad_to: int | None = None
+    _: KW_ONLY
+    pad_to_multiple_of: int | None = None
+    layout: Literal["stream", "rows"] = "stream"
+    max_documents: int | None = None
+    max_seqlen: int | None = None
+    padding_segment: int = 512
+    align: int = 1
+    pad_token_id: int = 0
+    position_offset: int = 0
+    targets: str | Sequence[str] | None = None
+    boundaries: Literal["seq_lengths"] | Callable[[Mapping[str, Any]], Any] | None = None
+    columns: Mapping[str, Column] | None = None
+    cross_document_attention: bool = False
+    cross_document_targets: bool = False
+    output: Callable[[PackedBatch], Any] | None = None
+
+    def __post_init__(self) -> None:
+        self._shape  # noqa: B018 - it checks its numbers
+        for name in ("pad_token_id", "position_offset"):
+            if not isinstance(getattr(self, name), int | np.integer):
+                raise ValueError(f"{name} must be an integer, got {getattr(self, name)!r}")
+        if not (self.boundaries in (None, "seq_lengths") or callable(self.boundaries)):
+            raise ValueError(f'boundaries must be None, "seq_lengths" or a callable, got {self.boundaries!r}')
+        for name, column in (self.columns or {}).items():
+            if name in _OWN_KEYS:
+                raise ValueError(f"columns cannot hold {name!r}: the batch has its own")
+            if not isinstance(column, Column):
+                raise ValueError(f"columns[{name!r}] must be a Column, got {column!r}")
+
+    @cached_property
+    def _shape(self) -> Shape:
+        return Shape(
+            layout=self.layout,
+            pad_to=self.pad_to,
+            pad_to_multiple_of=self.pad_to_multiple_of,
+            max_documents=self.max_documents,
+            max_seqlen=self.max_seqlen,
+            padding_segment=self.padding_segment,
+            align=self.align,
+        )
+
+    @cached_property
+    def _declared(self) -> frozenset[str]:
+        named = [self.targets] if isinstance(self.targets, str) else self.targets or ()
+        return KNOWN.union(self.columns or (), named)
+
+    def __call__(self, features: Iterable[Any]) -> Any:
+        """Collate features into a `PackedBatch`, or what ``output`` makes of it; all tensors are new, on the CPU."""
+        read = read_features(features, boundaries=self.boundaries, declared=self._declared)
+        stream = TokenStream.of(read, by_rows=self.layout == "rows", joined=self.cross_document_targets)
+        geometry = lay_out(
+            stream.lengths,
+            stream.feature_of,
+            features=len(read.mappings),
+            reach_of=stream.reach_of if self.cross_document_attention else None,
+            shape=self._shape,
+        )
+        batch = self._fill(read, stream, geometry)
         return batch if self.output is None else self.output(batch)
 
-    def _collate(self, features: Features) -> PackedBatch:
-        feature_of = np.repeat(np.arange(len(features.documents)), features.documents)
-        filled = features.lengths > 0
-        lengths, feature_of = features.lengths[filled], feature_of[filled]
-        by_rows = self.layout == "rows"
-        row_of = feature_of if by_rows else np.zeros_like(feature_of)
-        reach_of = feature_of if by_rows or features.packed else row_of
-        geometry = lay_out(
-            lengths,
-            row_of,
-            reach_of if self.cross_document_attention else None,
-            rows=max(len(features.tokens), 1) if by_rows else 1,
-            width=self.pad_to,
-            unit=self.pad_to_multiple_of or self.align,
-            align=self.align,
-            piece=min(self.padding_segment, self.max_seqlen or self.padding_segment),
+    def _fill(self, features: Features, stream: TokenStream, geometry: Geometry) -> PackedBatch:
+        at, shape = geometry.token_slots(), (geometry.rows, geometry.width)
+
+        def placed(values: Array, pad: float) -> torch.Tensor:
+            return torch.from_numpy(_place(values, at, shape, pad))
+
+        ids = np.concatenate([*features.input_ids, _NO_TOKENS], dtype=np.int64, casting="unsafe")
+        labels = read_labels(features, self.targets)
+        targets = stream.shift(ids if labels is None else labels, IGNORE_INDEX)
+        has_target = targets != IGNORE_INDEX
+        batch = PackedBatch(
+            input_ids=placed(ids, self.pad_token_id),
+            targets=placed(targets, IGNORE_INDEX),
+            position_ids=torch.from_numpy(geometry.position_ids(self.position_offset).reshape(shape)),
+            document_ids=placed(np.repeat(np.arange(len(stream.lengths)), stream.lengths), -1),
+            cu_seqlens=torch.from_numpy(self._offsets(geometry)),
         )
-        return self._fill(features, geometry, reach_of)
-
-    def _fill(self, features: Features, geometry: Geometry, reach_of: Array) -> PackedBatch:
-        lengths, bounds = geometry.lengths, geometry.bounds
-        first = np.cumsum(lengths) - lengths
-        slot_of = np.arange(lengths.sum()) + np.repeat(geometry.starts - first, lengths)
-        ids = np.concatenate([*features.input_ids, np.zeros(0, np.int64)]).astype(np.int64)
-        label, supervised = self._labels(features, ids)
-        continues = np.diff(reach_of, prepend=-1) == 0 if self.cross_document_targets else np.zeros(len(first), bool)
-        supervised[first[~continues]] = False
-
-        def spread(values: Array, at: Array, pad: int) -> Array:
-            out = np.full(geometry.slots, pad, np.int64)
-            out[at] = values
-            return out
-
-        learnt = np.flatnonzero(supervised)
-        sizes = np.diff(bounds)
-        flat = {
-            "input_ids": spread(ids, slot_of, self.pad_token_id),
-            "targets": spread(label[learnt], slot_of[learnt - 1], IGNORE_INDEX),
-            "position_ids": np.arange(geometry.slots) - np.repeat(bounds[:-1], sizes) + self.position_offset,
-            "document_ids": spread(np.repeat(np.arange(len(lengths)), lengths), slot_of, -1),
-        }
-        shape = (geometry.rows, geometry.width)
-        cu_seqlens = self._fixed(bounds)
+        for key, column in (self.columns or {}).items():
+            batch[key] = placed(column.read(features, stream, has_target, key=key), column.pad).to(column.dtype)
         return PackedBatch(
-            {key: torch.from_numpy(value.reshape(shape)) for key, value in flat.items()}
-            | {
-                "cu_seqlens": torch.from_numpy(cu_seqlens.astype(np.int32)),
-                "lengths": tuple(lengths.tolist()),
-                "document_starts": tuple(geometry.starts.tolist()),
-                "align": self.align,
-                "max_seqlen": self.max_seqlen or (self.pad_to if self.max_documents else None) or int(sizes.max()),
-                "num_targets": len(learnt),
-                "cross_document_attention": self.cross_document_attention,
-                "cross_document_targets": self.cross_document_targets,
-            }
+            batch,
+            lengths=tuple(geometry.lengths.tolist()),
+            document_starts=tuple(geometry.starts.tolist()),
+            align=self.align,
+            max_seqlen=self._shape.constant_max_seqlen or int(np.diff(geometry.bounds).max()),
+            num_targets=int(np.count_nonzero(has_target)),
+            cross_document_attention=self.cross_document_attention,
+            cross_document_targets=self.cross_document_targets,
         )
 
-    def _fixed(self, bounds: Array) -> Array:
-        if self.pad_to is None or self.max_documents is None:
-            return bounds
-        piece = min(self.padding_segment, self.max_seqlen or self.padding_segment)
-        size = offsets_capacity(int(bounds[-1]) // self.pad_to, self.pad_to, self.max_documents, piece)
-        return np.append(bounds, np.full(size - len(bounds), bounds[-1]))
+    def _offsets(self, geometry: Geometry) -> Array:
+        size = self._shape.offsets(geometry.rows)
+        bounds = geometry.bounds.astype(np.int32)
+        return bounds if size is None else np.append(bounds, np.full(size - len(bounds), bounds[-1]))
 
-    def _labels(self, features: Features, ids: Array) -> tuple[Array, Array]:
-        keys = [key for key in SUPERVISION if key in (features.mappings[0] if features.mappings else ())]
-        if self.targets is not None:
-            keys = [] if self.targets == "all" else [self.targets] if isinstance(self.targets, str) else list(self.targets)
-        label, supervised = ids, np.ones(len(ids), bool)
-        for key in keys if features.mappings else ():
-            parts = read_column(features.mappings, key)
-            values = np.concatenate(parts)
-            if len(values) != len(ids):
-                raise ValueError(f"{key} has {len(values)} values for {len(ids)} tokens")
-            if key == "labels":
-                label = values.astype(np.int64)
-            supervised &= values != (IGNORE_INDEX if key == "labels" else 0)
-        return label, supervised
+
+_NO_TOKENS = np.zeros(0, np.int64)
+
+
+def _place(values: Array, at: Array | slice, shape: tuple[int, int], pad: float) -> Array:
+    """Write one value per token to the tokens' slots, and ``pad`` to all others."""
+    slots = np.empty((shape[0] * shape[1], *values.shape[1:]), values.dtype)
+    slots[at.stop if isinstance(at, slice) else 0 :] = pad
+    slots[at] = values
+    return slots.reshape(*shape, *values.shape[1:])

@@ -1,9 +1,13 @@
 """`Column`: how a further column travels through the collator."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, cast
 
+import numpy as np
 import torch
+
+from .features import Array, Features, as_array, read_column
+from .tokens import TokenStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,19 +15,30 @@ class Column:
     """One further column of a batch, shape ``[R, T, *tail]``.
 
     Attributes:
-        per: What a feature gives. ``"token"``: one value per token, which travels with it. ``"prediction"``: aligned
-            with ``targets``; one value per token (shifted with the labels), one fewer for a feature of one document
-            (already shifted), or one for each target. ``"document"``: one value, written on the document's target
-            slots (a feature with ``seq_lengths`` gives one for each of its documents).
-        dtype: The batch's dtype.
-        pad: The value where there is none: on padding, and for ``"prediction"`` and ``"document"`` on every slot that
-            predicts no target.
+        per: What a feature gives, and where it goes. ``"token"``: one value per token, which travels with it.
+            ``"prediction"``: values aligned with ``targets``; one per token (shifted as labels are), one fewer for a
+            feature of one document (already shifted), or one for each target. ``"document"``: one value, written on
+            the document's target slots; a feature with ``seq_lengths`` gives one for each of its documents.
+        dtype: The batch's dtype. Values must cast to it without changing their kind (integers to floats, not back).
+        pad: What stands where no value does: on padding, and for ``"prediction"`` and ``"document"`` on every slot
+            that predicts no target.
         tail: Shape of one value: ``()`` for numbers, ``(width,)`` for vectors.
+
+    Raises:
+        ValueError: If ``per`` is unknown, or ``dtype`` cannot hold ``pad``.
+
+    Example:
+        >>> import torch
+        >>> from packdata import Column, PackingCollator
+        >>> collate = PackingCollator(columns={"advantages": Column(per="document", dtype=torch.float32)})
+        >>> batch = collate([{"input_ids": [1, 2, 3], "advantages": 0.5}, {"input_ids": [4, 5], "advantages": -1.0}])
+        >>> batch["advantages"]
+        tensor([[ 0.5000,  0.5000,  0.0000, -1.0000,  0.0000]])
     """
 
     per: Literal["token", "prediction", "document"]
-    dtype: torch.dtype = torch.float32
-    pad: float = 0.0
+    dtype: torch.dtype
+    pad: float = 0
     tail: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -31,3 +46,91 @@ class Column:
             raise ValueError(f'per must be "token", "prediction" or "document", got {self.per!r}')
         if not isinstance(self.dtype, torch.dtype):
             raise ValueError(f"dtype must be a torch.dtype, got {self.dtype!r}")
+        if not self.dtype.is_floating_point and self.pad != int(self.pad):
+            raise ValueError(f"dtype {self.dtype} cannot hold pad={self.pad}")
+
+    @property
+    def staging(self) -> np.dtype[Any]:
+        """The numpy dtype in which values are gathered: numpy has no bfloat16 and no float8."""
+        if self.dtype.is_floating_point and self.dtype.itemsize < 4:
+            return np.dtype(np.float32)
+        return cast(np.dtype[Any], torch.empty(0, dtype=self.dtype).numpy().dtype)
+
+    def read(self, features: Features, stream: TokenStream, has_target: Array, *, key: str) -> Array:
+        """Read one value per token of the stream, where its slot wants it.
+
+        Args:
+            features: What was read.
+            stream: Its documents.
+            has_target: Whether each token predicts a target, bool, shape ``(tokens,)``.
+            key: The column's name.
+
+        Returns:
+            In `staging`'s dtype, shape ``(tokens, *tail)``.
+        """
+        if not features.mappings:
+            return np.zeros((0, *self.tail), self.staging)
+        if self.per == "token":
+            return self._join(
+                [self._fit(part, i, key) for i, part in enumerate(features.per_token(key, "biuf", tail=self.tail))]
+            )
+        if self.per == "prediction":
+            values = stream.shift(self._predictions(features, has_target, key), self.pad)
+        else:
+            documents = self._join([self._of_documents(features, i, key) for i in range(len(features.mappings))])
+            values = np.repeat(documents[features.lengths > 0], stream.lengths, axis=0)
+        values[~has_target] = self.pad
+        return values
+
+    def _predictions(self, features: Features, has_target: Array, key: str) -> Array:
+        """Read one value per token, un-shifted, ``pad`` where a feature gave none."""
+        learnt = np.zeros_like(has_target)
+        learnt[1:] = has_target[:-1]
+        parts, begin = [], 0
+        for index, column in enumerate(read_column(features.mappings, key, "biuf", dims=1 + len(self.tail))):
+            tokens = len(features.input_ids[index])
+            mask = learnt[begin : begin + tokens]
+            parts.append(self._by_token(self._fit(column, index, key), features, mask, index, key))
+            begin += tokens
+        return self._join(parts)
+
+    def _by_token(self, column: Array, features: Features, learnt: Array, index: int, key: str) -> Array:
+        tokens, targets = len(learnt), int(np.count_nonzero(learnt))
+        padded = len(features.mappings[index]["input_ids"])
+        if len(column) == padded:
+            return column if features.kept is None else column[features.kept[index]]
+        spread = np.full((tokens, *self.tail), self.pad, self.staging)
+        if len(column) == targets:
+            spread[learnt] = column
+        elif len(column) == tokens - 1 and features.documents[index] == 1:
+            spread[1:] = column
+        else:
+            raise ValueError(
+                f"feature {index}: {key} has {len(column)} values; per prediction there are {padded} (one per token), "
+                f"{tokens - 1} (already shifted, for a feature of one document) or {targets} (one per target)"
+            )
+        return spread
+
+    def _of_documents(self, features: Features, index: int, key: str) -> Array:
+        if key not in features.mappings[index]:
+            read_column(features.mappings, key, "biuf")  # raises, and names it
+        column = as_array(features.mappings[index][key], index, key)
+        documents = int(features.documents[index])
+        if column.ndim == len(self.tail) and documents == 1:
+            column = column[None]
+        if column.ndim != 1 + len(self.tail) or len(column) != documents:
+            raise ValueError(
+                f"feature {index}: {key} must have one value for each of {documents} documents, got shape {column.shape}"
+            )
+        return self._fit(column, index, key)
+
+    def _fit(self, column: Array, index: int, key: str) -> Array:
+        """Check one feature's values against `tail` and `dtype`."""
+        if column.shape[1:] != self.tail:
+            raise ValueError(f"feature {index}: {key} must have values of shape {self.tail}, got {column.shape[1:]}")
+        if column.size and not np.can_cast(column.dtype, self.staging, "same_kind"):
+            raise ValueError(f"feature {index}: {key} is {column.dtype}, which does not cast to {self.dtype}")
+        return column
+
+    def _join(self, parts: list[Array]) -> Array:
+        return np.concatenate(parts, dtype=self.staging, casting="unsafe")

@@ -1,22 +1,25 @@
-"""Read features: whatever kind of sequence a column holds, and where its documents end.
+"""Read features: whatever kind of sequence a column is, where its tokens are and where its documents end.
 
-A feature is a mapping with ``input_ids`` and what belongs to them, or the bare token ids. Columns are read feature by
-feature into 1-D numpy arrays, without a copy where the feature holds one; every error names the feature and the key.
+A feature is a mapping with ``input_ids`` and what belongs to them, or the bare token ids. Columns are read into numpy
+arrays, feature by feature and without a copy where the feature holds one, so that one `numpy.concatenate` can then
+write them to their slots. Every error names the feature's index and the key.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
-from ..layout import as_lengths
+from packdata.layout import as_lengths
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Boundaries = str | Callable[[Mapping[str, Any]], Any] | None
 
 SUPERVISION = ("labels", "completion_mask", "assistant_masks")
-TOKEN_KEYS = ("input_ids", "attention_mask", *SUPERVISION)
+KNOWN = frozenset(("input_ids", "attention_mask", "seq_lengths", *SUPERVISION))
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -26,73 +29,211 @@ class Features:
     Attributes:
         mappings: The features themselves.
         input_ids: Each feature's token ids, padding left out.
-        slices: Which part of each feature's columns is tokens, or None where there is no padding in any.
-        tokens: Tokens of each feature, int64.
-        documents: Documents of each feature, int64.
-        lengths: Tokens of each document, int64; some may be 0.
-        packed: Whether the features said where their documents end.
+        kept: The part of each feature's columns that is no padding; None where no feature has padding.
+        documents: Documents of each feature, int64, shape ``(features,)``.
+        lengths: Tokens of each document, int64, shape ``(documents,)``; some may be 0.
+        packed: Whether the features say where their documents end.
     """
 
-    mappings: list[Mapping[str, Any]]
+    mappings: Sequence[Mapping[str, Any]]
     input_ids: list[Array]
-    slices: list[slice] | None
-    tokens: Array
+    kept: list[slice] | None
     documents: Array
     lengths: Array
     packed: bool
+
+    def per_token(self, key: str, kinds: str, *, tail: tuple[int, ...] = ()) -> list[Array]:
+        """Read a column of one value per token, padding left out.
+
+        Args:
+            key: The column's name.
+            kinds: The allowed kinds of dtype, as letters of `numpy.dtype.kind`.
+            tail: Shape of one value.
+
+        Raises:
+            ValueError: If a feature lacks it, or it has another length or kind.
+        """
+        columns = read_column(self.mappings, key, kinds, dims=1 + len(tail))
+        for index, (column, ids) in enumerate(zip(columns, self.input_ids, strict=True)):
+            if len(column) == len(ids):
+                continue
+            padded = len(ids) if self.kept is None else len(self.mappings[index]["input_ids"])
+            if self.kept is None or len(column) != padded:
+                raise ValueError(f"feature {index}: {key} has {len(column)} values, but input_ids has {padded}")
+            columns[index] = column[self.kept[index]]
+        return columns
+
+
+def read_features(features: Iterable[Any], *, boundaries: Boundaries, declared: frozenset[str]) -> Features:
+    """Read token ids and document boundaries, and refuse what nobody declared.
+
+    Args:
+        features: Mappings, or bare sequences of token ids.
+        boundaries: As `PackingCollator` takes it.
+        declared: Further names of columns that may be there.
+    """
+    if isinstance(features, Mapping | str):
+        raise ValueError(f"features must be a list of features, got one {type(features).__name__}")
+    mappings = [feature if isinstance(feature, Mapping) else {"input_ids": feature} for feature in features]
+    input_ids = read_column(mappings, "input_ids", "iu")
+    kept = _unpadded(mappings, input_ids, segment_ids=callable(boundaries))
+    if kept is not None:
+        input_ids = [ids[part] for ids, part in zip(input_ids, kept, strict=True)]
+    tokens = np.fromiter(map(len, input_ids), np.int64, len(input_ids))
+    parts, read = _read_boundaries(mappings, boundaries, tokens)
+    _check_declared(mappings, KNOWN | declared | read)
+    if parts is None:
+        documents, lengths = np.ones_like(tokens), tokens
+    else:
+        documents = np.fromiter(map(len, parts), np.int64, len(parts))
+        lengths = np.concatenate([*parts, tokens[:0]]).astype(np.int64)
+    return Features(
+        mappings=mappings,
+        input_ids=input_ids,
+        kept=kept,
+        documents=documents,
+        lengths=lengths,
+        packed=parts is not None,
+    )
+
+
+def read_column(mappings: Sequence[Mapping[str, Any]], key: str, kinds: str, *, dims: int = 1) -> list[Array]:
+    """Read one column of all features; ``kinds`` and ``dims`` say which arrays are right."""
+    try:
+        columns = [as_array(mapping[key], index, key) for index, mapping in enumerate(mappings)]
+    except KeyError:
+        index = next(index for index, mapping in enumerate(mappings) if key not in mapping)
+        raise ValueError(_missing(mappings, index, key)) from None
+    for index, column in enumerate(columns):
+        if column.dtype.kind not in kinds or column.ndim != dims:
+            if column.size == 0 and column.ndim == dims and column.dtype.kind == "f":  # an empty list has no kind
+                columns[index] = column.astype(np.int64)
+                continue
+            wanted = {"iu": "integers", "biu": "booleans or integers"}.get(kinds, "numbers")
+            raise ValueError(
+                f"feature {index}: {key} must be {dims}-D {wanted}, one value per token, "
+                f"got {column.dtype} of shape {column.shape}"
+            )
+    return columns
 
 
 def as_array(value: Any, index: int, key: str) -> Array:
     """View or convert one feature's column as a numpy array."""
     if isinstance(value, np.ndarray):
         return value
+    if isinstance(value, list | tuple):
+        try:
+            return np.frombuffer(array("q", value), np.int64)  # twice as fast as numpy; integers only
+        except (TypeError, OverflowError):
+            pass
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu()
-        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+        # numpy knows no bfloat16 and no float8; float32 holds all of their values
+        return cast(Array, (value.float() if value.is_floating_point() and value.itemsize < 4 else value).numpy())
     try:
-        array = np.asarray(value)
+        return np.asarray(value)
     except (ValueError, TypeError) as error:
         raise ValueError(f"feature {index}: {key} must be one value per token: {error}") from None
-    if array.ndim == 0:
-        raise ValueError(f"feature {index}: {key} must be a sequence with one value per token, got {value!r}")
-    return array.astype(np.int64) if array.size == 0 and array.dtype.kind == "f" else array
 
 
-def read_column(features: Sequence[Mapping[str, Any]], key: str) -> list[Array]:
-    """Read one column of all features, each a numpy array."""
-    try:
-        return [as_array(feature[key], index, key) for index, feature in enumerate(features)]
-    except KeyError:
-        index = next(index for index, feature in enumerate(features) if key not in feature)
+def _unpadded(
+    mappings: Sequence[Mapping[str, Any]], input_ids: list[Array], *, segment_ids: bool
+) -> list[slice] | None:
+    """Find the unpadded part of each feature; None if there is no padding."""
+    if not any("attention_mask" in mapping for mapping in mappings):
+        return None
+    kept = [slice(0, len(ids)) for ids in input_ids]
+    for index, (mapping, ids) in enumerate(zip(mappings, input_ids, strict=True)):
+        if "attention_mask" not in mapping:
+            continue
+        mask = as_array(mapping["attention_mask"], index, "attention_mask")
+        if mask.shape != ids.shape or (mask.size and mask.dtype.kind not in "biu"):
+            raise ValueError(
+                f"feature {index}: attention_mask must be {len(ids)} integers, as input_ids has, "
+                f"got {mask.dtype} of shape {mask.shape}"
+            )
+        kept[index] = _unpadded_part(mask, index, segment_ids=segment_ids)
+    return None if all(part.stop - part.start == len(ids) for part, ids in zip(kept, input_ids, strict=True)) else kept
+
+
+def _unpadded_part(mask: Array, index: int, *, segment_ids: bool) -> slice:
+    if mask.size and not segment_ids and (mask.max() > 1 or mask.min() < 0):
+        wrong = mask.max() if mask.max() > 1 else mask.min()
         raise ValueError(
-            f"feature {index} has no {key!r} (it has {sorted(features[index])}); if the dataset has that column, "
-            "Trainer stripped it: set remove_unused_columns=False"
-        ) from None
+            f"feature {index}: attention_mask must be 0 or 1, got {wrong}; if it "
+            'numbers the documents of a pack, pass boundaries=lambda f: lengths_from_segment_ids(f["attention_mask"])'
+        )
+    tokens = np.flatnonzero(mask)
+    if len(tokens) == 0:
+        return slice(0, 0)
+    first, last = int(tokens[0]), int(tokens[-1]) + 1
+    if last - first != len(tokens):
+        hole = first + int(np.argmin(mask[first:last] != 0))
+        raise ValueError(
+            f"feature {index}: attention_mask has a hole at token {hole}: padding may stand left or right of the "
+            "tokens, not among them"
+        )
+    return slice(first, last)
 
 
-def read_features(
-    features: Sequence[Any], *, boundaries: str | Callable[[Any], Any] | None
-) -> Features:
-    """Read token ids and boundaries."""
-    mappings = [feature if isinstance(feature, Mapping) else {"input_ids": feature} for feature in features]
-    input_ids = read_column(mappings, "input_ids")
-    for index, ids in enumerate(input_ids):
-        if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise ValueError(f"feature {index}: input_ids must be 1-D integers, got {ids.dtype} of shape {ids.shape}")
-    tokens = np.fromiter(map(len, input_ids), np.int64, len(input_ids))
-    packed = boundaries is not None or any("seq_lengths" in feature for feature in mappings)
-    if not packed:
-        documents, lengths = np.ones(len(tokens), np.int64), tokens
+def _read_boundaries(
+    mappings: Sequence[Mapping[str, Any]], boundaries: Boundaries, tokens: Array
+) -> tuple[list[Array] | None, frozenset[str]]:
+    """Read each feature's document lengths, None if none says, and which columns were read for that."""
+    read: set[str] = set()
+    if callable(boundaries):
+        name = f"boundaries={getattr(boundaries, '__name__', boundaries)!s}"
+        raw = [boundaries(_Recorder(mapping, read)) for mapping in mappings]
+    elif boundaries is None and not any("seq_lengths" in mapping for mapping in mappings):
+        return None, frozenset()
     else:
-        if callable(boundaries):
-            parts = [as_lengths(boundaries(f), name=f"feature {i}: boundaries") for i, f in enumerate(mappings)]
-        else:
-            parts = [as_lengths(a, name=f"feature {i}: seq_lengths") for i, a in enumerate(read_column(mappings, "seq_lengths"))]
-        for index, part in enumerate(parts):
-            if part.sum() != tokens[index]:
-                raise ValueError(f"feature {index}: seq_lengths add up to {part.sum()}, but input_ids has {tokens[index]} tokens")
-        documents = np.fromiter(map(len, parts), np.int64, len(parts))
-        lengths = np.concatenate([*parts, []]).astype(np.int64)
-    return Features(
-        mappings=mappings, input_ids=input_ids, slices=None, tokens=tokens, documents=documents, lengths=lengths, packed=packed
+        name = "seq_lengths"
+        lacking = [index for index, mapping in enumerate(mappings) if "seq_lengths" not in mapping]
+        if lacking:
+            raise ValueError(_missing(mappings, lacking[0], "seq_lengths"))
+        raw = [mapping["seq_lengths"] for mapping in mappings]
+    parts = [as_lengths(value, name=f"feature {index}: {name}") for index, value in enumerate(raw)]
+    for index, part in enumerate(parts):
+        if part.sum() != tokens[index]:
+            raise ValueError(
+                f"feature {index}: {name} adds up to {part.sum()}, but input_ids has {tokens[index]} tokens"
+                " (padding is left out where an attention_mask is 0)"
+            )
+    return parts, frozenset(read)
+
+
+class _Recorder(Mapping[str, Any]):
+    """A feature that notes which of its columns were read: those need no declaration."""
+
+    def __init__(self, mapping: Mapping[str, Any], read: set[str]) -> None:
+        self._mapping, self._read = mapping, read
+
+    def __getitem__(self, key: str) -> Any:
+        self._read.add(key)
+        return self._mapping[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._mapping)
+
+    def __len__(self) -> int:
+        return len(self._mapping)
+
+
+def _check_declared(mappings: Sequence[Mapping[str, Any]], known: frozenset[str]) -> None:
+    for index, mapping in enumerate(mappings):
+        if not mapping.keys() <= known:
+            unknown = sorted(mapping.keys() - known)
+            hint = " (positions may tell boundaries: see boundaries=)" if "position_ids" in unknown else ""
+            raise ValueError(
+                f"feature {index} has columns that were not declared: {unknown}{hint}; drop them from the dataset, or "
+                f"say how they travel, as in columns={{{unknown[0]!r}: Column(per='token', dtype=…)}}"
+            )
+
+
+def _missing(mappings: Sequence[Mapping[str, Any]], index: int, key: str) -> str:
+    holder = next((other for other, mapping in enumerate(mappings) if key in mapping), None)
+    beside = "" if holder is None else f", though feature {holder} has it"
+    return (
+        f"feature {index} lacks {key!r}{beside}; it has {sorted(mappings[index])}. If the dataset has the column, "
+        "Trainer has stripped it: set remove_unused_columns=False"
     )

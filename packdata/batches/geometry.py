@@ -1,4 +1,4 @@
-"""Where everything stands: which slot each document begins at, and where the segments' boundaries are.
+"""Where everything stands: the slot that each document begins at, and the boundaries of the segments.
 
 Two documents of 3 and 5 tokens, aligned to 4, in a row of 16 slots whose padding is cut every 3:
 
@@ -7,26 +7,80 @@ Two documents of 3 and 5 tokens, aligned to 4, in a row of 16 slots whose paddin
     position   0  1  2  3 | 0  1  2  3  4  5  6  7 | 0  1  2 | 0
     cu_seqlens 0            4                       12        15  16
 
-Everything is worked out on numbers per document and per row; only `position_ids` and `document_ids` touch the slots.
+All of it is worked out on numbers per document and per row; what is done per slot is left to numpy's `repeat`.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The rules for rows and segments, as `PackingCollator` documents them.
+
+    Raises:
+        ValueError: If a number is no positive integer, or they contradict each other.
+    """
+
+    layout: Literal["stream", "rows"] = "stream"
+    pad_to: int | None = None
+    pad_to_multiple_of: int | None = None
+    max_documents: int | None = None
+    max_seqlen: int | None = None
+    padding_segment: int = 512
+    align: int = 1
+
+    def __post_init__(self) -> None:
+        if self.layout not in ("stream", "rows"):
+            raise ValueError(f'layout must be "stream" or "rows", got {self.layout!r}')
+        for name in ("pad_to", "pad_to_multiple_of", "max_documents", "max_seqlen", "padding_segment", "align"):
+            value = getattr(self, name)
+            optional = name not in ("padding_segment", "align")
+            if not (optional and value is None) and (not isinstance(value, int | np.integer) or value < 1):
+                raise ValueError(f"{name} must be an integer of at least 1{' or None' * optional}, got {value!r}")
+        if self.pad_to and self.pad_to_multiple_of and self.pad_to % self.pad_to_multiple_of:
+            raise ValueError(f"pad_to={self.pad_to} is no multiple of pad_to_multiple_of={self.pad_to_multiple_of}")
+
+    @property
+    def piece(self) -> int:
+        """Most slots of a piece of padding."""
+        return min(self.padding_segment, self.max_seqlen or self.padding_segment)
+
+    @property
+    def unit(self) -> int:
+        """Rows are a multiple of this many slots, and at least one of it."""
+        return self.pad_to or self.pad_to_multiple_of or self.align
+
+    @property
+    def constant_max_seqlen(self) -> int | None:
+        """The longest segment that batches may have, where all of them name the same."""
+        return self.max_seqlen or (self.pad_to if self.max_documents else None)
+
+    def offsets(self, rows: int) -> int | None:
+        """Count the offsets of every batch of so many rows, if their number is fixed.
+
+        A row has at most ``d = min(max_documents, pad_to)`` documents, and a slot more for a document is one less for
+        padding: no row has more segments than ``d`` documents of one slot and the rest in pieces of padding.
+        """
+        if self.pad_to is None or self.max_documents is None:
+            return None
+        most = min(self.max_documents, self.pad_to)
+        return rows * (most + -(-(self.pad_to - most) // self.piece)) + 1
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Geometry:
-    """The shape of a batch and what stands where in its flattened slots, all int64.
+    """What stands where in the flattened slots of one batch, all int64.
 
     Attributes:
         rows: Rows of the batch.
         width: Slots of a row.
         starts: First slot of each document, shape ``(documents,)``.
-        lengths: Tokens of each document, shape ``(documents,)``.
+        lengths: Tokens of each document, none 0, shape ``(documents,)``.
         bounds: Where segments begin, ending with the number of slots, shape ``(segments+1,)``.
     """
 
@@ -36,66 +90,85 @@ class Geometry:
     lengths: Array
     bounds: Array
 
-    @property
-    def slots(self) -> int:
-        """Number of slots."""
-        return self.rows * self.width
+    def token_slots(self) -> Array | slice:
+        """Index the tokens' slots, in order: a slice if they are the first ones, side by side."""
+        before = np.cumsum(self.lengths) - self.lengths
+        if np.array_equal(before, self.starts):
+            return slice(0, int(self.lengths.sum()))
+        return np.arange(self.lengths.sum()) + np.repeat(self.starts - before, self.lengths)
+
+    def position_ids(self, offset: int) -> Array:
+        """Count the slots of each segment from ``offset``, shape ``(rows·width,)``."""
+        positions = np.arange(offset, self.bounds[-1] + offset)
+        positions -= np.repeat(self.bounds[:-1], np.diff(self.bounds))
+        return positions
 
 
-def round_up(value: Any, multiple: int) -> Any:
-    """Round up to a multiple: an int, or an array of them."""
-    return -(-value // multiple) * multiple
-
-
-def lay_out(
-    lengths: Array, row_of: Array, segment_of: Array | None, *, rows: int, width: int | None, unit: int, align: int, piece: int
-) -> Geometry:
+def lay_out(lengths: Array, feature_of: Array, *, features: int, reach_of: Array | None, shape: Shape) -> Geometry:
     """Place documents side by side in their rows, and cut the padding at each row's end into pieces.
 
     Args:
         lengths: Tokens of each document, none 0, shape ``(documents,)``.
-        row_of: The row of each document, never falling, shape ``(documents,)``.
-        segment_of: Documents of one number are one segment (never across rows), shape ``(documents,)``; None: each
+        feature_of: The feature of each document, never falling, shape ``(documents,)``.
+        features: Number of features.
+        reach_of: Documents of one number make one segment (never across rows), shape ``(documents,)``; None: each
             document is its own.
-        rows: Rows of the batch.
-        width: Slots of a row, or None for as few as the fullest needs.
-        unit: Without ``width``: rows are a multiple of this, and at least one of it.
-        align: Each document's slots are rounded up to a multiple of this.
-        piece: Most slots of a piece of padding.
+        shape: The rules.
 
     Raises:
-        ValueError: If a row does not fit ``width``.
+        ValueError: If a row or a segment does not fit, naming the first feature that is too much.
     """
-    sizes = round_up(lengths, align)
-    used = np.bincount(row_of, weights=sizes, minlength=rows).astype(np.int64)
-    fullest = int(used.max(initial=0))
-    if width is None:
-        width = max(round_up(fullest, unit), unit)
-    elif fullest > width:
-        row = int(np.argmax(used > width))
-        raise ValueError(
-            f"row {row} needs {used[row]} slots ({np.count_nonzero(row_of == row)} documents, align={align}), "
-            f"over pad_to={width}; plan packs of at most {width} slots or raise pad_to"
-        )
-    in_row = np.cumsum(sizes) - sizes - (np.cumsum(used) - used)[row_of]
-    starts = row_of * width + in_row
-    heads = starts if segment_of is None else starts[np.diff(segment_of, prepend=-1) != 0]
-    bounds = np.append(np.sort(np.concatenate([heads, _padding_starts(used, width, piece)])), rows * width)
+    by_rows = shape.layout == "rows"
+    rows = max(features, 1) if by_rows else 1
+    row_of = feature_of if by_rows else np.zeros_like(feature_of)
+    sizes = _round_up(lengths, shape.align)
+    ends = np.cumsum(sizes)
+    used = np.diff(np.concatenate([[0], ends])[np.searchsorted(row_of, np.arange(rows + 1))])
+    in_row = ends - (np.cumsum(used) - used)[row_of]
+    _check_rows(in_row, row_of, feature_of, shape)
+    width = max(_round_up(int(used.max()), shape.unit), shape.unit)
+    starts = row_of * width + in_row - sizes
+    heads = starts if reach_of is None else starts[np.diff(reach_of, prepend=-1) != 0]
+    bounds = np.append(np.sort(np.append(heads, _padding_starts(used, width, shape.piece))), rows * width)
+    _check_segments(bounds, starts, feature_of, shape)
     return Geometry(rows=rows, width=width, starts=starts, lengths=lengths, bounds=bounds)
 
 
+def _round_up(value: Any, multiple: int) -> Any:
+    return -(-value // multiple) * multiple
+
+
 def _padding_starts(used: Array, width: int, piece: int) -> Array:
-    pieces = -(-(width - used) // piece)
+    pieces = -((used - width) // piece)
     row = np.repeat(np.arange(len(used)), pieces)
     place = np.arange(len(row)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     return row * width + used[row] + place * piece
 
 
-def offsets_capacity(rows: int, width: int, max_documents: int, piece: int) -> int:
-    """Count the offsets that hold every batch of a fixed shape: no more documents and pieces of padding can stand.
+def _check_rows(in_row: Array, row_of: Array, feature_of: Array, shape: Shape) -> None:
+    """Hold each row against ``pad_to`` and ``max_documents``; ``in_row``: the row's slots up to a document's end."""
+    if shape.pad_to is not None and in_row.max(initial=0) > shape.pad_to:
+        index = int(np.argmax(in_row > shape.pad_to))
+        raise ValueError(
+            f"feature {feature_of[index]}: input_ids bring row {row_of[index]} to {in_row[index]} slots "
+            f"(align={shape.align}), over pad_to={shape.pad_to}: plan packs of at most pad_to slots, or raise pad_to"
+        )
+    if shape.max_documents is not None:
+        place = np.arange(len(row_of)) - np.searchsorted(row_of, row_of)
+        if place.max(initial=-1) >= shape.max_documents:
+            index = int(np.argmax(place >= shape.max_documents))
+            raise ValueError(
+                f"feature {feature_of[index]} brings row {row_of[index]} to {place[index] + 1} documents, over "
+                f"max_documents={shape.max_documents}: plan with the same max_documents, or raise it"
+            )
 
-    Each row has at most ``d = min(max_documents, width)`` documents, and one slot more for a document is one less for
-    padding, so a row never has more segments than ``d`` and ``width - d`` slots of padding make.
-    """
-    most = min(max_documents, width)
-    return rows * (most + round_up(width - most, piece) // piece) + 1
+
+def _check_segments(bounds: Array, starts: Array, feature_of: Array, shape: Shape) -> None:
+    sizes = np.diff(bounds)
+    if shape.max_seqlen is not None and sizes.max() > shape.max_seqlen:
+        index = int(np.argmax(sizes))
+        feature = feature_of[np.searchsorted(starts, bounds[index])]
+        raise ValueError(
+            f"feature {feature}: input_ids make a segment of {sizes[index]} slots (align={shape.align}), over "
+            f"max_seqlen={shape.max_seqlen}: attention would leave out the rest; raise max_seqlen or split documents"
+        )

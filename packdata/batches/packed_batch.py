@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from ..layout import IGNORE_INDEX
+from packdata.layout import IGNORE_INDEX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +82,12 @@ class PackedBatch(dict[str, Any]):
     def loss_mask(self) -> Tensor:
         """Which slots predict a target (shifted), bool ``[R, T]``; a new tensor."""
         return self.targets != IGNORE_INDEX
+
+    @property
+    def segment_ids(self) -> Tensor:
+        """Number of each slot's segment in the batch, from 0, padding's included, int64 ``[R, T]``; a new tensor."""
+        slots = torch.arange(self.input_ids.numel(), device=self.cu_seqlens.device, dtype=self.cu_seqlens.dtype)
+        return (torch.searchsorted(self.cu_seqlens, slots, right=True) - 1).view(self.input_ids.shape)
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -212,4 +218,6 @@ class PackedBatch(dict[str, Any]):
             )
 
     def _map_tensors(self, function: Any) -> "PackedBatch":
-        return PackedBatch({key: function(value) if isinstance(value, Tensor) else value for key, value in self.items()})
+        return PackedBatch(
+            {key: function(value) if isinstance(value, Tensor) else value for key, value in self.items()}
+        )

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..layout import IGNORE_INDEX
+from packdata.layout import IGNORE_INDEX
 from .columns import Column
-from .geometry import offsets_capacity
+from .geometry import Shape
 from .packed_batch import PackedBatch
 
 
@@ -58,7 +58,10 @@ class StaticBuffers:
     ) -> None:
         self.pad_to, self.max_documents, self.rows = pad_to, max_documents, rows
         self.max_seqlen = max_seqlen or pad_to
-        self.piece = min(padding_segment, self.max_seqlen)
+        shape = Shape(
+            pad_to=pad_to, max_documents=max_documents, max_seqlen=max_seqlen, padding_segment=padding_segment
+        )
+        self.piece = shape.piece
         self._pads: dict[str, float] = {"input_ids": pad_token_id, "targets": IGNORE_INDEX, "document_ids": -1}
         self._pads |= {name: column.pad for name, column in (columns or {}).items()}
 
@@ -66,9 +69,10 @@ class StaticBuffers:
             return torch.empty(shape, dtype=dtype, device=device, pin_memory=pin_memory)
 
         tensors = {
-            key: empty(rows, pad_to, dtype=torch.int64) for key in ("input_ids", "targets", "position_ids", "document_ids")
+            key: empty(rows, pad_to, dtype=torch.int64)
+            for key in ("input_ids", "targets", "position_ids", "document_ids")
         }
-        tensors["cu_seqlens"] = empty(offsets_capacity(rows, pad_to, max_documents, self.piece), dtype=torch.int32)
+        tensors["cu_seqlens"] = empty(shape.offsets(rows), dtype=torch.int32)
         for name, column in (columns or {}).items():
             tensors[name] = empty(rows, pad_to, *column.tail, dtype=column.dtype)
         self._tensors = tensors
@@ -144,7 +148,8 @@ class StaticBuffers:
         rows, width = batch.input_ids.shape
         if rows > self.rows or width > self.pad_to:
             raise ValueError(
-                f"the batch has {rows} rows of {width} slots, over the buffers' rows={self.rows} and pad_to={self.pad_to}"
+                f"the batch has {rows} rows of {width} slots, over the buffers' "
+                f"rows={self.rows} and pad_to={self.pad_to}"
             )
         if batch.num_documents > self.rows * self.max_documents:
             raise ValueError(

@@ -1,0 +1,100 @@
+"""The tokens of a batch as one stream, before they are given slots: documents, supervision and the one shift.
+
+What a feature says about a token (its label, its mask, its log-probability) is about *predicting* that token, and the
+slot that predicts it is the one before. `TokenStream.shift` moves such values there, for labels and columns alike:
+
+    tokens      11  12  13 | 21  22
+    labels      11  12  13 | 21  22        un-shifted: what is to be learnt
+    shifted     12  13   · | 22   ·        what each slot predicts; a document's first token is predicted by none
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from packdata.layout import IGNORE_INDEX
+from .features import SUPERVISION, Array, Features
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TokenStream:
+    """The documents of a batch, end to end; those without a token are left out.
+
+    Attributes:
+        lengths: Tokens of each document, int64, shape ``(documents,)``.
+        feature_of: The feature of each document.
+        reach_of: The pack or row of each document: what it may be joined with.
+        stops: The last token of each document that predicts no other document's first, as indices of the stream.
+    """
+
+    lengths: Array
+    feature_of: Array
+    reach_of: Array
+    stops: Array
+
+    @classmethod
+    def of(cls, features: Features, *, by_rows: bool, joined: bool) -> "TokenStream":
+        """String the features' documents together.
+
+        Args:
+            features: What was read.
+            by_rows: Each feature has a row of its own.
+            joined: A document's last token predicts the first of the next one in its pack or row.
+        """
+        feature_of = np.repeat(np.arange(len(features.documents)), features.documents)
+        filled = features.lengths > 0
+        lengths, feature_of = features.lengths[filled], feature_of[filled]
+        reach_of = feature_of if by_rows or features.packed else np.zeros_like(feature_of)
+        stops = np.cumsum(lengths) - 1
+        if joined:
+            stops = stops[np.diff(reach_of, append=-1) != 0]
+        return cls(lengths=lengths, feature_of=feature_of, reach_of=reach_of, stops=stops)
+
+    def shift(self, values: Array, pad: Any) -> Array:
+        """Move each token's value to the token before, which predicts it; ``pad`` where none is predicted."""
+        shifted = np.empty_like(values)
+        shifted[:-1] = values[1:]
+        shifted[self.stops] = pad
+        return shifted
+
+
+def read_labels(features: Features, targets: str | Sequence[str] | None) -> Array | None:
+    """Combine labels and masks into one label per token, un-shifted.
+
+    Args:
+        features: What was read.
+        targets: As `PackingCollator` takes it.
+
+    Returns:
+        int64, shape ``(tokens,)``, ``IGNORE_INDEX`` where a token is not to be learnt; None: all are.
+    """
+    if not features.mappings or targets == "all":
+        return None
+    if targets is None:
+        keys = [key for key in SUPERVISION if any(key in mapping for mapping in features.mappings)]
+    else:
+        keys = [targets] if isinstance(targets, str) else list(targets)
+    labels = None
+    if "labels" in keys:
+        labels = np.concatenate(features.per_token("labels", "iu"), dtype=np.int64)
+        _check_labels(labels, features)
+    for key in keys:
+        if key != "labels":
+            if labels is None:
+                labels = np.concatenate(features.input_ids, dtype=np.int64, casting="unsafe")
+            mask = np.concatenate([column != 0 for column in features.per_token(key, "biu")])
+            labels = np.where(mask, labels, IGNORE_INDEX)
+    return labels
+
+
+def _check_labels(labels: Array, features: Features) -> None:
+    wrong = (labels < 0) & (labels != IGNORE_INDEX)
+    if wrong.any():
+        token = int(np.argmax(wrong))
+        feature = int(np.searchsorted(np.cumsum([len(ids) for ids in features.input_ids]), token, side="right"))
+        raise ValueError(
+            f"feature {feature}: labels must be token ids or {IGNORE_INDEX} (not learnt), got {labels[token]}; "
+            f"write {IGNORE_INDEX} where another library's ignore index stands"
+        )
