@@ -67,8 +67,13 @@ class PackIndex:
         if mask.ndim != 2:
             raise ValueError(f"mask must be 2-dimensional, (B, S), got shape {tuple(mask.shape)}")
         active = mask != 0
-        if capacity is not None or (count is not None and not _host_can_read(mask)):
-            return _fixed_index(active, count=count, capacity=capacity)
+        for name, size in (("capacity", capacity), ("count", count)):
+            if size is not None and size < 0:
+                raise ValueError(f"{name} must not be negative, got {size}")
+        if capacity is not None:
+            return _fixed_index(active, capacity, count)
+        if count is not None and not _host_can_read(mask):
+            return _fixed_index(active, count, count)
         slots = active.reshape(-1).nonzero()[:, 0]
         if count is not None and count != len(slots):
             raise ValueError(f"count must be the number of active slots of the mask, {len(slots)}, got {count}")
@@ -135,7 +140,7 @@ class PackIndex:
             dense = packed.clone(memory_format=torch.contiguous_format)
         else:
             dense = scatter_rows(packed, self.slots, count)
-        return dense.unflatten(0, self.active.shape)
+        return dense.reshape(*self.active.shape, *packed.shape[1:])
 
     def check(self) -> None:
         """Raise unless the result holds exactly the active slots; the host waits for the device.
@@ -167,25 +172,19 @@ class PackIndex:
         if packed.ndim == 0:
             raise ValueError("packed must have rows, shape (active slots, *tail), got a 0-dimensional tensor")
         if not _host_knows(self.size):
-            torch._check(packed.shape[0] == self.size)
+            torch._check(packed.shape[0] == self.size)  # type: ignore[no-untyped-call]
         elif packed.shape[0] != self.size:
             raise ValueError(f"packed must have one row per active slot of the mask, {self.size}, got {len(packed)}")
 
 
-def _fixed_index(active: Tensor, *, count: int | None, capacity: int | None) -> PackIndex:
-    size = capacity if capacity is not None else count
-    for name, number in (("count", count), ("capacity", capacity)):
-        if number is not None and number < 0:
-            raise ValueError(f"{name} must not be negative, got {number}")
+def _fixed_index(active: Tensor, size: int, count: int | None) -> PackIndex:
     flat = active.reshape(-1)
     slots = torch.nonzero_static(flat, size=size, fill_value=flat.shape[0])[:, 0]
-    true_count = flat.sum()
-    overflow = true_count > size
+    found = flat.sum()
+    overflow = found > size
     if count is not None:
-        overflow = overflow | (true_count != count)
-    return PackIndex(
-        active=active, slots=slots, count=true_count if count is None else count, overflow=overflow, fixed=True
-    )
+        overflow = overflow | (found != count)
+    return PackIndex(active=active, slots=slots, count=found if count is None else count, overflow=overflow, fixed=True)
 
 
 def _gather_or_zero(rows: Tensor, slots: Tensor) -> Tensor:

@@ -6,8 +6,8 @@
            [d e f]]          [0 0 2]]
 
 A composition of ``nonzero``, ``index_select`` and ``index_copy``: gradients of any order, forward mode, ``vmap`` over
-``x``, fake tensors and one dynamic graph under ``torch.compile(fullgraph=True)`` come with them. A gather kernel written
-by hand was measured slower.
+``x``, fake tensors and one dynamic graph under ``torch.compile(fullgraph=True)`` come with them. Others measured a
+gather kernel written by hand, and it was slower.
 """
 
 import torch

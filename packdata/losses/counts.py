@@ -5,8 +5,8 @@ gradients are averaged, and D whatever else the framework divides by. Then ::
 
     (loss_sum.total * W * D / max(N, 1)).backward()
 
-in every micro-batch of every rank gives the gradient that one process would get from Σ loss / N. Without W it is W times
-too small; means per micro-batch or rank give the targets of short ones too much weight.
+in every micro-batch of every rank gives the gradient that one process would get from Σ loss / N. Without W it is W
+times too small; means per micro-batch or rank give the targets of short ones too much weight.
 
 ==================================  ======================================  ====================
 framework                           W                                       D
@@ -31,7 +31,6 @@ from typing import Any, SupportsInt
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 
 def global_count(counts: SupportsInt | Iterable[SupportsInt], group: dist.ProcessGroup | None = None) -> int | Tensor:
@@ -101,8 +100,8 @@ def scale_gradients(parameters: Tensor | Iterable[Tensor], factor: float | Tenso
     gradients = {id(parameter.grad): parameter.grad for parameter in each if parameter.grad is not None}
     with torch.no_grad():
         for gradient in gradients.values():
-            local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-            local.mul_(factor)
+            to_local = getattr(gradient, "to_local", None)  # a DTensor takes no plain tensor as a factor
+            (to_local() if to_local else gradient).mul_(factor)
 
 
 def _total(counts: Any) -> int | Tensor:
@@ -110,5 +109,5 @@ def _total(counts: Any) -> int | Tensor:
         return counts.sum()
     if not isinstance(counts, Iterable):
         return int(counts)
-    total = sum(counts)
+    total: Any = sum(counts)
     return total if isinstance(total, Tensor) else int(total)

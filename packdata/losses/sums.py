@@ -24,9 +24,9 @@ class LossSum(NamedTuple):
     """
 
     total: Tensor
-    count: int | Tensor
+    count: int | Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody misses here
 
-    def __add__(self, other: object) -> "LossSum":  # type: ignore[override]
+    def __add__(self, other: object) -> "LossSum":
         if not isinstance(other, LossSum):
             return NotImplemented
         return LossSum(self.total + other.total, self.count + other.count)

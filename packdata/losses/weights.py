@@ -115,7 +115,8 @@ def _group_numbers(batch: Mapping[str, Any], groups: PerDocument | None) -> Tens
     if groups is None:
         raise ValueError('mode "group_mean" needs groups: the prompt group of each document')
     given = _per_document(batch, groups, "groups", device="cpu")
-    return given.unique(return_inverse=True)[1].to(batch["targets"].device)
+    numbers: Tensor = torch.unique(given, return_inverse=True)[1]
+    return numbers.to(batch["targets"].device)
 
 
 def _at_least(here: Tensor, in_step: Tensor) -> Tensor:
