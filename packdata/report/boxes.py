@@ -32,12 +32,12 @@ class Box:
         title: Hover text.
     """
 
-    x: float
-    width: float
+    x: int | float
+    width: int | float
     style: str
     title: str
-    y: float = 0
-    height: float = SIZE
+    y: int | float = 0
+    height: int | float = SIZE
 
 
 def hue(document: int) -> str:

@@ -1,9 +1,10 @@
 """What a user should be warned of before training on a packing, one sentence each."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int64
 
 from packdata.planning import Ledger
 
@@ -44,32 +45,39 @@ def ledger_cautions(ledger: Ledger) -> Iterator[str]:
         yield f"{ledger.documents_empty:,} documents are empty and in no pack."
 
 
-def target_cautions(counts: Counts, where: str) -> Iterator[str]:
-    """Warn of documents in which nothing is learnt."""
+def batch_cautions(
+    batch: Mapping[str, Any], counts: Counts, tokenizer: Any = None, *, where: str = ""
+) -> Iterator[str]:
+    """Warn of documents in which nothing is learnt, of a missing end marker, and of padding that looks like one.
+
+    Args:
+        batch: The documents that were looked at.
+        counts: Its counts.
+        tokenizer: What names the markers, in ``eos_token_id`` and ``pad_token_id``; others are silent.
+        where: Which documents these are, for the sentence, where not all.
+    """
     if counts.documents_without_targets:
         yield (
             f"{counts.documents_without_targets:,} of {counts.documents:,} documents{where} have no target: "
             "they cost compute and teach nothing."
         )
-
-
-def marker_cautions(last_tokens: np.ndarray[Any, Any], tokenizer: Any, where: str) -> Iterator[str]:
-    """Warn of documents without an end marker, and of padding that looks like one.
-
-    Args:
-        last_tokens: Each document's last token, shape ``(documents,)``.
-        tokenizer: What names the markers, in ``eos_token_id`` and ``pad_token_id``; others are silent.
-        where: Which documents were looked at, for the sentence.
-    """
     eos, pad = (getattr(tokenizer, name, None) for name in ("eos_token_id", "pad_token_id"))
-    missing = 0 if eos is None else int((last_tokens != eos).sum())
+    if eos is None:
+        return
+    missing = int((_last_tokens(batch) != eos).sum())
     if missing:
         yield (
-            f"{missing:,} of {len(last_tokens):,} documents{where} do not end with the EOS token {eos}: "
-            "the model would not learn to stop. Give eos_token_id when packing."
+            f"{missing:,} of {counts.documents:,} documents{where} do not end with the EOS token {eos}: "
+            "a model would not learn to stop. Give eos_token_id when packing."
         )
-    if eos is not None and eos == pad:
+    if pad == eos:
         yield (
-            f"the padding token is the EOS token {eos}: "
-            "whoever masks padding by its id also masks every EOS. Targets of packdata do not depend on the id."
+            f"The padding token is the EOS token {eos}: whoever masks padding by its id also masks every EOS. "
+            "Targets of packdata do not depend on the id."
         )
+
+
+def _last_tokens(batch: Mapping[str, Any]) -> Int64[np.ndarray, " documents"]:
+    document_ids = batch["document_ids"].cpu().numpy()
+    after = np.pad(document_ids, ((0, 0), (0, 1)), constant_values=-1)[:, 1:]
+    return np.asarray(batch["input_ids"].cpu().numpy()[(document_ids >= 0) & (document_ids != after)])

@@ -5,16 +5,14 @@ Documents with the losses (1, 3) and (1, 1, 1, 1, 1) in a row of eight slots hav
 is 9/8 = 1.125: wrong, because it counts slots that predict nothing.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from packdata.layout import IGNORE_INDEX
-
-if TYPE_CHECKING:
-    from packdata.batches import PackedBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,21 +76,18 @@ class Denominators:
         return self.total / max(self.slots, 1)
 
 
-def count_slots(document_ids: Int64[np.ndarray, "rows slots"], targets: Int64[np.ndarray, "rows slots"]) -> Counts:
-    """Follow the slots down to the targets.
-
-    Args:
-        document_ids: Document in each slot, -1 on padding.
-        targets: Shifted targets, ``IGNORE_INDEX`` where there is none.
+def count_slots(batch: Mapping[str, Any]) -> Counts:
+    """Follow the slots of a batch down to its targets.
 
     Example:
-        >>> ids = np.array([[0, 0, 0, 1, 1, -1]])
-        >>> counts = count_slots(ids, np.array([[12, 13, -100, 22, -100, -100]]))
+        >>> from packdata.batches import PackingCollator
+        >>> counts = count_slots(PackingCollator(pad_to=6)([{"input_ids": [11, 12, 13]}, {"input_ids": [21, 22]}]))
         >>> counts.slots, counts.padding, counts.first_tokens, counts.masked, counts.targets
         (6, 1, 2, 0, 3)
     """
-    is_token, has_target = document_ids >= 0, targets != IGNORE_INDEX
-    documents = np.unique(document_ids[is_token], return_index=True)[0]
+    document_ids = batch["document_ids"].cpu().numpy()
+    is_token, has_target = document_ids >= 0, batch["targets"].cpu().numpy() != IGNORE_INDEX
+    documents = np.unique(document_ids[is_token])
     tokens, learnt = int(is_token.sum()), int(has_target.sum())
     first_tokens = _unpredicted_first_tokens(document_ids, has_target)
     return Counts(
@@ -116,7 +111,7 @@ def _unpredicted_first_tokens(
     return int((is_first & ~predicted).sum())
 
 
-def denominators(batch: "PackedBatch", losses: Any) -> Denominators:
+def denominators(batch: Mapping[str, Any], losses: Any) -> Denominators:
     """Divide one batch's token losses in three ways.
 
     Args:
@@ -128,8 +123,11 @@ def denominators(batch: "PackedBatch", losses: Any) -> Denominators:
         The losses by document, and their means.
 
     Raises:
+        TypeError: If ``batch`` is no batch.
         ValueError: If ``losses`` have neither shape.
     """
+    if not isinstance(batch, Mapping):
+        raise TypeError(f"losses belong to a PackedBatch, not to a {type(batch).__name__}")
     has_target = batch["targets"].cpu().numpy() != IGNORE_INDEX
     owners = batch["document_ids"].cpu().numpy()[has_target].tolist()
     by_document: dict[int, list[float]] = {}

@@ -21,11 +21,11 @@ class Fact:
 
     key: str
     label: str
-    value: float
+    value: int | float
     text: str
 
 
-def fact(key: str, label: str, value: float, text: str | None = None) -> Fact:
+def fact(key: str, label: str, value: int | float, text: str | None = None) -> Fact:
     """Make a fact; integers are written with thousands separators unless a text is given."""
     return Fact(key=key, label=label, value=value, text=f"{value:,}" if text is None else text)
 
@@ -89,5 +89,5 @@ SEQUENCE_MEAN = "sequences: mean of the documents' means, another aggregation"
 SLOT_MEAN = "slots: slot mean, WRONG, as it counts slots that predict nothing"
 
 
-def _division(key: str, numerator: str, divisor: int, what: str, value: float) -> Fact:
+def _division(key: str, numerator: str, divisor: int, what: str, value: int | float) -> Fact:
     return fact(key, f"{numerator} / {divisor:,} {what}", value, f"{value:.6f}")

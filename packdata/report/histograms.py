@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
+from jaxtyping import Float64, Int64, Integer, Shaped
 
 from .boxes import SIZE, Box
 
@@ -25,12 +25,12 @@ class Histogram:
     key: str
     title: str
     counts: list[int]
-    edges: list[float]
+    edges: list[int] | list[float]
     boxes: list[Box]
     ticks: list[str]
 
 
-def length_histogram(lengths: np.ndarray[Any, Any]) -> Histogram:
+def length_histogram(lengths: Integer[np.ndarray, " spans"]) -> Histogram:
     """Count lengths in bars of equal ratio: lengths of documents spread over orders of magnitude."""
     longest = max(int(lengths.max(initial=1)), 2)
     edges = np.unique(np.geomspace(1, longest + 1, 33).round().astype(np.int64))
@@ -41,7 +41,7 @@ def length_histogram(lengths: np.ndarray[Any, Any]) -> Histogram:
     return _histogram("lengths", "Documents by length, as packed", counts, edges, names, ticks, what="documents")
 
 
-def fill_histogram(fills: np.ndarray[Any, Any]) -> Histogram:
+def fill_histogram(fills: Float64[np.ndarray, " packs"]) -> Histogram:
     """Count packs by fill, in bars of 5 %."""
     edges = np.arange(21) / 20
     counts = np.histogram(fills, edges)[0]
@@ -52,8 +52,8 @@ def fill_histogram(fills: np.ndarray[Any, Any]) -> Histogram:
 def _histogram(
     key: str,
     title: str,
-    counts: np.ndarray[Any, Any],
-    edges: np.ndarray[Any, Any],
+    counts: Int64[np.ndarray, " bars"],
+    edges: Shaped[np.ndarray, " edges"],
     names: list[str],
     ticks: list[str],
     *,

@@ -1,18 +1,16 @@
 """Reading a plan, a packed dataset or a batch into an :class:`~packdata.report.overview.Overview`."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from packdata.planning import Plan
 
-from .cautions import ledger_cautions, marker_cautions, padding_caution, target_cautions
+from .cautions import batch_cautions, ledger_cautions, padding_caution
 from .denominators import count_slots
 from .overview import Overview
 from .rows import row_of_batch, row_of_pack
-
-if TYPE_CHECKING:
-    from packdata.batches import PackedBatch
 
 
 def overview_of(obj: Any, tokenizer: Any = None) -> Overview:
@@ -51,16 +49,13 @@ def of_plan(plan: Plan) -> Overview:
     )
 
 
-def of_batch(batch: "PackedBatch", tokenizer: Any = None) -> Overview:
+def of_batch(batch: Mapping[str, Any], tokenizer: Any = None) -> Overview:
     """Read a batch; its rows are the packs."""
-    ids, document_ids = (batch[key].cpu().numpy() for key in ("input_ids", "document_ids"))
-    counts = count_slots(document_ids, batch["targets"].cpu().numpy())
+    counts, document_ids = count_slots(batch), batch["document_ids"].cpu().numpy()
     rows, slots = document_ids.shape
     # A document lies in one row: each row's documents are those whose numbers first occur there.
     per_row = [len(np.unique(row[row >= 0])) for row in document_ids]
     lengths = np.bincount(document_ids[document_ids >= 0].ravel(), minlength=sum(per_row)).astype(np.int64)
-    after = np.pad(document_ids, ((0, 0), (0, 1)), constant_values=-1)[:, 1:]
-    last_tokens = ids[(document_ids >= 0) & (document_ids != after)]
     return Overview(
         title=f"Batch of {rows} {'row' if rows == 1 else 'rows'} of {slots:,} slots",
         unit="row",
@@ -71,7 +66,6 @@ def of_batch(batch: "PackedBatch", tokenizer: Any = None) -> Overview:
         counts=counts,
         warnings=[
             *padding_caution(padding=counts.padding, slots=counts.slots),
-            *target_cautions(counts, ""),
-            *marker_cautions(last_tokens, tokenizer, ""),
+            *batch_cautions(batch, counts, tokenizer=tokenizer),
         ],
     )

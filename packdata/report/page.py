@@ -1,11 +1,13 @@
 """One self-contained page about a packing: no scripts, no requests, every word escaped by the template."""
 
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int64
 
 from .boxes import Box
 from .denominators import denominators
@@ -90,16 +92,20 @@ def to_html(
         TypeError: If ``obj`` is something else.
         ValueError: If there is no such pack, or ``losses`` do not fit.
     """
+    page = _page(obj, tokenizer, losses, pack)
+    file = Path(path)
+    file.write_text(_template().render(page=page), encoding="utf-8")
+    return file
+
+
+@functools.cache
+def _template() -> Any:
     import jinja2  # an extra, loaded where it is used
 
-    page = _page(obj, tokenizer, losses, pack)
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("packdata", "report"), autoescape=True, undefined=jinja2.StrictUndefined
-    )
+    loader = jinja2.PackageLoader("packdata", "report")
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters["units"] = lambda value: f"{value:.2f}".rstrip("0").rstrip(".")
-    file = Path(path)
-    file.write_text(environment.get_template("page.html.j2").render(page=page), encoding="utf-8")
-    return file
+    return environment.get_template("page.html.j2")
 
 
 def _page(obj: Any, tokenizer: Any, losses: Any, pack: int | None) -> Page:
@@ -122,7 +128,7 @@ def _page(obj: Any, tokenizer: Any, losses: Any, pack: int | None) -> Page:
     )
 
 
-def _pack_bars(overview: Overview, indices: np.ndarray[Any, Any]) -> list[PackBar]:
+def _pack_bars(overview: Overview, indices: Int64[np.ndarray, " shown"]) -> list[PackBar]:
     return [_pack_bar(overview, index) for index in indices.tolist()]
 
 

@@ -1,23 +1,20 @@
 """A packing as a matplotlib drawing, for notebooks and papers."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .overviews import overview_of
 from .rows import Row
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 PACKS = 12
 """Most packs drawn."""
 
 
-def plot(obj: Any, ax: "Axes | None" = None, *, packs: int = PACKS) -> "Axes":
+def plot(obj: Any, ax: Any = None, *, packs: int = PACKS) -> Any:
     """Draw packs as bars coloured by document, padding in grey; the row of a batch also shows what is learnt.
 
     Args:
         obj: A ``Plan``, a packed ``datasets.Dataset``, a ``PackedDataset`` or a ``PackedBatch``.
-        ax: Where to draw; None for new axes.
+        ax: Matplotlib axes to draw on; None for new ones.
         packs: Most packs drawn, evenly spaced over all.
 
     Returns:
@@ -42,7 +39,7 @@ def plot(obj: Any, ax: "Axes | None" = None, *, packs: int = PACKS) -> "Axes":
     return ax
 
 
-def _bar(ax: "Axes", row: Row, height: int) -> None:
+def _bar(ax: Any, row: Row, height: int) -> None:
     runs = row.documents()
     colours = [f"C{run.document % 10}" if run.document >= 0 else "0.85" for run in runs]
     ax.broken_barh(

@@ -86,7 +86,8 @@ def _squares(row: Row, segments: list[Run], decode: Decode) -> Iterator[Box]:
 
 
 def _owner(row: Row, run: Run) -> str:
-    first, last = row.document_ids[run.start], int(row.document_ids[run.start : run.stop].max())
+    documents: list[int] = row.document_ids[run.start : run.stop].tolist()
+    first, last = documents[0], max(documents)
     if first < 0:
         return "padding"
     return row.names[first] + (f" to {row.names[last]}" if last > first else "")

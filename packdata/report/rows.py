@@ -3,10 +3,10 @@
 Everything that is drawn of a single row (text, grid, strip) is drawn from this one form, whatever it came from.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, Int64
@@ -14,9 +14,6 @@ from jaxtyping import Bool, Int, Int64
 from packdata.layout import IGNORE_INDEX, cu_seqlens_from_lengths, document_ids_from_lengths
 from packdata.planning import Pack
 from packdata.planning.rounding import round_up
-
-if TYPE_CHECKING:
-    from packdata.batches import PackedBatch
 
 SHORT = 32
 """Most slots of a row that is drawn slot by slot."""
@@ -122,7 +119,7 @@ def row_of_pack(pack: Pack, *, budget: int, align: int = 1) -> Row:
     )
 
 
-def row_of_batch(batch: "PackedBatch", index: int) -> Row:
+def row_of_batch(batch: Mapping[str, Any], index: int) -> Row:
     """Take one row out of a batch."""
     slots = batch["input_ids"].shape[1]
     document_ids = batch["document_ids"][index].cpu().numpy()
