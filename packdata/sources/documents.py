@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import datasets
 import numpy as np
+import pyarrow as pa
 
 from packdata.planning import Pack
+from packdata.planning.plan import Array
 
-from .ragged import RaggedColumn
-from .tables import open_source, token_columns
+from .markers import Markers, gather_marked
+from .ragged import RaggedColumn, is_list, is_list_of_numbers
+from .tables import Source, open_source
 
 Feature = dict[str, Any]
 
@@ -19,17 +23,24 @@ class Documents:
 
     Args:
         source: A ``datasets.Dataset`` (also after ``select`` or ``shuffle``), a ``pyarrow.Table``, a dict of lists, or
-            a list of dicts or arrays. What is Arrow already is not copied.
-        columns: The columns to serve, each a list of numbers per document; None for all that are.
+            a list of dicts or arrays. What is Arrow already is not copied; a dataset on disk stays there, also in the
+            workers that this object is sent to.
+        columns: The columns to serve beside ``input_ids``: one number per token, or one value per document. None for
+            all that have a list of numbers per document.
         bos_token_id: Token to begin each document with where it is missing.
-        eos_token_id: Token to end each document with where it is missing.
+        eos_token_id: Token to end each document with where it is missing; a target where the last token is one.
+
+    Raises:
+        ValueError: If there is no ``input_ids``, a column is missing, has a null or is out of step with ``input_ids``
+            (column and row are named), or a marker does not fit the column.
+        TypeError: If the source is of none of these kinds.
 
     Example:
-        >>> documents = Documents({"input_ids": [[5, 6, 7], [8, 9]]})
+        >>> documents = Documents({"input_ids": [[5, 6, 7], [8, 9]]}, eos_token_id=2)
         >>> documents.lengths
-        array([3, 2], dtype=int32)
+        array([4, 3], dtype=int32)
         >>> documents[1]
-        {'input_ids': array([8, 9])}
+        {'input_ids': array([8, 9, 2])}
     """
 
     def __init__(
@@ -41,19 +52,47 @@ class Documents:
         eos_token_id: int | None = None,
     ):
         opened = open_source(source)
-        names = token_columns(opened.table) if columns is None else list(columns)
-        self._source = source
+        # A dataset pickles as the path of its memory map; anything else as the Arrow table that it is by now.
+        self._source = source if isinstance(source, datasets.Dataset) else opened.table
+        self._names = None if columns is None else list(columns)
+        self._markers = Markers(bos=bos_token_id, eos=eos_token_id)
+        self._open(opened)
+
+    def _open(self, opened: Source) -> None:
+        names = _served(opened.table, self._names)
+        kinds = {name: opened.table.schema.field(name).type for name in names}
+        lists = [name for name, kind in kinds.items() if is_list(kind) or name == "input_ids"]
         self._rows = opened.rows
-        self._columns = {name: RaggedColumn(opened.table.column(name), name=name) for name in names}
+        self._values = {name: opened.table.column(name).to_numpy() for name in names if name not in lists}
+        self.columns = {name: RaggedColumn(opened.table.column(name), name=name) for name in lists}
+        _check_tokens(self.columns["input_ids"])
+        _check_step(self.columns)
+        self._markers.check(self.columns["input_ids"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_source": self._source, "_names": self._names, "_markers": self._markers}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open(open_source(self._source))
 
     def __len__(self) -> int:
-        return len(self._columns["input_ids"]) if self._rows is None else len(self._rows)
+        return len(self.columns["input_ids"]) if self._rows is None else len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"Documents({len(self):,} documents, columns {[*self.columns, *self._values]})"
 
     @cached_property
-    def lengths(self) -> np.ndarray[Any, Any]:
-        """Tokens per document, an integer array ``(documents,)``, from Arrow's offsets alone."""
-        lengths = self._columns["input_ids"].lengths
-        return lengths if self._rows is None else lengths[self._rows]
+    def lengths(self) -> Array:
+        """Tokens per document, markers included, int32 or int64 ``(documents,)``, from Arrow's offsets."""
+        lengths = self.columns["input_ids"].lengths
+        if self._rows is not None:
+            lengths = lengths[self._rows]
+        if self._markers:
+            for missing in self._missing(np.arange(len(self))):
+                lengths += missing
+        lengths.flags.writeable = False
+        return lengths
 
     def __getitem__(self, item: int | Pack) -> Feature:
         return self.__getitems__([item])[0]
@@ -62,29 +101,105 @@ class Documents:
         """Return the features of some documents, or of some packs, in one go.
 
         Args:
-            items: Document numbers, or ``Pack``s.
+            items: Document numbers (negative ones count from the end), or ``Pack``s.
 
         Returns:
-            For a document, its columns as numpy arrays (read-only views). For a pack, its spans joined, and
-            ``seq_lengths``, tokens per span.
+            For a document, its columns as numpy arrays (read-only views, unless markers are added). For a pack, its
+            spans joined, and ``seq_lengths``, tokens per span; values per document become one array.
         """
         if any(isinstance(item, Pack) for item in items):
-            return [self._pack(item) for item in items]
-        documents = np.fromiter((self._index(item) for item in items), np.int64, len(items))
-        rows = documents if self._rows is None else self._rows[documents]
-        columns = [column.rows(rows) for column in self._columns.values()]
-        return [dict(zip(self._columns, values, strict=True)) for values in zip(*columns, strict=True)]
+            return [self._pack(item) if isinstance(item, Pack) else self[item] for item in items]
+        documents = np.asarray([_number(item, len(self)) for item in items], np.int64)
+        rows = self._table_rows(documents)
+        if self._markers:
+            lengths = self._lengths_of(documents)
+            starts, cuts = np.zeros_like(lengths), np.cumsum(lengths)[:-1]
+            columns = [np.split(self.gather(name, documents, starts, lengths), cuts) for name in self.columns]
+        else:
+            columns = [column.views(rows) for column in self.columns.values()]
+        columns += [list(values[rows]) for values in self._values.values()]
+        names = [*self.columns, *self._values]
+        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
-    def _index(self, item: Any) -> int:
-        index = item + len(self) if item < 0 else item
-        if not 0 <= index < len(self):
-            raise IndexError(f"document {item} of {len(self)}")
-        return int(index)
+    def gather(self, name: str, documents: Array, starts: Array, lengths: Array) -> Array:
+        """Join spans of one per-token column.
+
+        Args:
+            name: The column.
+            documents: Document of each span, ``(spans,)``.
+            starts: First token of each span within its document, markers counted.
+            lengths: Tokens in each span.
+
+        Returns:
+            A new array ``(sum(lengths),)`` of the column's dtype.
+        """
+        rows, column = self._table_rows(documents), self.columns[name]
+        if self._markers:
+            return gather_marked(column, self._markers, self._missing(documents), (rows, starts, lengths))
+        return column.gather(rows, starts, lengths)
+
+    def check_spans(self, spans: Pack) -> None:
+        """Raise if a span is not within its document: its plan was made from other lengths than these."""
+        documents, stops = spans.documents, spans.starts.astype(np.int64) + spans.lengths
+        outside = (documents < 0) | (documents >= len(self))
+        if outside.any():
+            raise IndexError(f"a pack has document {documents[np.argmax(outside)]}, but there are {len(self)}")
+        beyond = stops > self._lengths_of(documents)
+        if beyond.any():
+            at = int(np.argmax(beyond))
+            raise ValueError(
+                f"a pack wants tokens up to {stops[at]} of document {documents[at]}, which has "
+                f"{self._lengths_of(documents)[at]}: plan from the .lengths of these Documents"
+            )
 
     def _pack(self, pack: Any) -> Feature:
-        rows = pack.documents if self._rows is None else self._rows[pack.documents]
+        self.check_spans(pack)
         feature: Feature = {
-            name: np.concatenate([np.empty(0, column.dtype), *column.pieces(rows, pack.starts, pack.lengths)])
-            for name, column in self._columns.items()
+            name: self.gather(name, pack.documents, pack.starts, pack.lengths) for name in self.columns
         }
-        return feature | {"seq_lengths": pack.lengths}
+        rows = self._table_rows(pack.documents)
+        return feature | {name: values[rows] for name, values in self._values.items()} | {"seq_lengths": pack.lengths}
+
+    def _table_rows(self, documents: Array) -> Array:
+        return documents if self._rows is None else self._rows[documents]
+
+    def _missing(self, documents: Array) -> tuple[Array, Array]:
+        return self._markers.missing(self.columns["input_ids"], self._table_rows(documents))
+
+    def _lengths_of(self, documents: Array) -> Array:
+        _, start, stop = self.columns["input_ids"].bounds(self._table_rows(documents))
+        return sum(self._missing(documents), stop - start) if self._markers else stop - start
+
+
+def _number(item: Any, count: int) -> int:
+    index = item + count if item < 0 else item
+    if not 0 <= index < count:
+        raise IndexError(f"document {item} of {count}")
+    return int(index)
+
+
+def _served(table: pa.Table, names: list[str] | None) -> list[str]:
+    """Name the columns to serve, ``input_ids`` first."""
+    if names is None:
+        names = [field.name for field in table.schema if is_list_of_numbers(field.type)]
+    absent = [name for name in names if name not in table.column_names]
+    if absent:
+        raise ValueError(f"no column {absent[0]!r} among {table.column_names}")
+    return list(dict.fromkeys(["input_ids", *names]))
+
+
+def _check_tokens(tokens: RaggedColumn) -> None:
+    if tokens.dtype.kind not in "iu":
+        raise ValueError(f"column 'input_ids' must hold integers, got {tokens.type}")
+
+
+def _check_step(columns: dict[str, RaggedColumn]) -> None:
+    """Raise if some column has not one value for each token."""
+    lengths = columns["input_ids"].lengths
+    for name, column in columns.items():
+        if name != "input_ids" and not np.array_equal(theirs := column.lengths, lengths):
+            row = int(np.argmax(theirs != lengths))
+            raise ValueError(
+                f"column {name!r} is out of step with 'input_ids': row {row} has {theirs[row]} values for "
+                f"{lengths[row]} tokens; leave it out (columns=, or drop_columns= when packing) or mend it"
+            )

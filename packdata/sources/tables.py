@@ -8,7 +8,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 
-from .ragged import is_list_of_numbers, ragged_from_sequences
+from packdata.planning.plan import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -21,10 +21,7 @@ class Source:
     """
 
     table: pa.Table
-    rows: np.ndarray[Any, Any] | None
-
-    def __len__(self) -> int:
-        return self.table.num_rows if self.rows is None else len(self.rows)
+    rows: Array | None
 
 
 def open_source(source: Any) -> Source:
@@ -36,7 +33,7 @@ def open_source(source: Any) -> Source:
 
     Raises:
         TypeError: If it is something else; the message names what serves for it.
-        ValueError: If it has no column ``input_ids``.
+        ValueError: If it has no column ``input_ids``, or a column is ragged in more than one way.
     """
     if isinstance(source, datasets.Dataset):
         opened = _from_dataset(source)
@@ -44,7 +41,7 @@ def open_source(source: Any) -> Source:
         opened = Source(table=source, rows=None)
     elif isinstance(source, pa.RecordBatch):
         opened = Source(table=pa.Table.from_batches([source]), rows=None)
-    elif isinstance(source, Mapping) and not isinstance(source, datasets.DatasetDict):
+    elif isinstance(source, Mapping) and not isinstance(source, datasets.DatasetDict | datasets.IterableDatasetDict):
         opened = Source(table=_table_from_columns(source), rows=None)
     elif isinstance(source, Sequence | np.ndarray) and not isinstance(source, str | bytes):
         opened = Source(table=_table_from_columns(_columns_from_documents(source)), rows=None)
@@ -75,7 +72,11 @@ def _from_dataset(dataset: datasets.Dataset) -> Source:
 
 
 def _table_from_columns(columns: Mapping[str, Any]) -> pa.Table:
-    return pa.table({name: _column(name, values) for name, values in columns.items()})
+    arrays = {name: _column(name, values) for name, values in columns.items()}
+    sizes = {name: len(array) for name, array in arrays.items()}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"columns must have one entry per document each, got {sizes}")
+    return pa.table(arrays)
 
 
 def _column(name: str, values: Any) -> pa.ChunkedArray:
@@ -84,24 +85,50 @@ def _column(name: str, values: Any) -> pa.ChunkedArray:
     if isinstance(values, pa.Array):
         return pa.chunked_array([values])
     values = list(values)
-    if values and (np.isscalar(values[0]) or values[0] is None or isinstance(values[0], dict | str | bytes)):
+    if values and (np.isscalar(values[0]) or np.ndim(values[0]) == 0):
         return pa.chunked_array([pa.array(values)])
-    return ragged_from_sequences(values, name=name)
+    if all(isinstance(value, list) or value is None for value in values):
+        try:
+            return pa.chunked_array([pa.array(values)])
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise ValueError(f"column {name!r} must hold a flat list of numbers per document: {error}") from None
+    return _ragged(name, [_flat(name, row, value) for row, value in enumerate(values)])
 
 
-def _columns_from_documents(documents: Sequence[Any] | np.ndarray[Any, Any]) -> dict[str, Any]:
+def _ragged(name: str, arrays: list[Array]) -> pa.ChunkedArray:
+    """Join arrays to a list column; their dtype travels (an empty list has none of its own)."""
+    values = np.concatenate([array for array in arrays if array.size] or arrays[:1])
+    try:
+        flat = pa.array(values)
+    except pa.ArrowNotImplementedError as error:
+        raise ValueError(f"column {name!r} must hold numbers: {error}") from None
+    offsets = np.cumsum([0, *map(len, arrays)])
+    kind = pa.ListArray if offsets[-1] < 2**31 else pa.LargeListArray
+    return pa.chunked_array([kind.from_arrays(pa.array(offsets.astype(_offset_dtype(kind))), flat)])
+
+
+def _offset_dtype(kind: type) -> Any:
+    return np.int32 if kind is pa.ListArray else np.int64
+
+
+def _flat(name: str, row: int, value: Any) -> Array:
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"column {name!r}, row {row} must be a flat sequence of numbers: {error}") from None
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iufb"):
+        got = f"shape {array.shape}, dtype {array.dtype}"
+        raise ValueError(f"column {name!r}, row {row} must be a flat sequence of numbers, got {got}")
+    return array
+
+
+def _columns_from_documents(documents: Sequence[Any] | Array) -> dict[str, Any]:
     documents = list(documents)
     if not documents or not isinstance(documents[0], Mapping):
         return {"input_ids": documents}
     names = list(documents[0])
     for number, document in enumerate(documents):
-        if not isinstance(document, Mapping) or list(document) != names:
+        if not isinstance(document, Mapping) or document.keys() != documents[0].keys():
             got = list(document) if isinstance(document, Mapping) else type(document).__name__
             raise ValueError(f"document {number} has the columns {got}, but document 0 has {names}")
     return {name: [document[name] for document in documents] for name in names}
-
-
-def token_columns(table: pa.Table) -> list[str]:
-    """Name the columns that may hold one number per token, ``input_ids`` first."""
-    names = [field.name for field in table.schema if is_list_of_numbers(field.type)]
-    return ["input_ids", *(name for name in names if name != "input_ids")]
