@@ -13,17 +13,20 @@ next one, so the readers take ``(tokens,)`` or ``(rows, tokens)`` and list the d
 """
 
 import sys
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 IGNORE_INDEX = -100
 """The target of a slot that predicts nothing (the default ``ignore_index`` of torch's cross-entropy)."""
 
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+"""Any numpy array."""
+
 _INT32_MAX = np.iinfo(np.int32).max
 
 
-def as_lengths(lengths: Any, *, name: str = "lengths") -> np.ndarray[Any, np.dtype[Any]]:
+def as_lengths(lengths: Any, *, name: str = "lengths") -> Array:
     """View or convert ``lengths`` as a 1-D numpy array of non-negative integers, in its own dtype.
 
     Args:
@@ -228,7 +231,7 @@ def lengths_from_eos(input_ids: Any, eos_token_id: Any, *, bos_token_id: int | N
     return _same_kind(input_ids, np.diff(_run_bounds(rows, ends[:, :-1])))
 
 
-def _opens(markers: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+def _opens(markers: Array) -> Array:
     """Say which markers open a document, where one id both opens and ends them.
 
     A marker after an ordinary token ends a document and one after an end opens the next, so that they alternate
@@ -240,23 +243,21 @@ def _opens(markers: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[
     return (place_in_run + (before_run >= 0)) % 2 == 0
 
 
-def _run_bounds(
-    rows: np.ndarray[Any, np.dtype[Any]], changes: np.ndarray[Any, np.dtype[Any]]
-) -> np.ndarray[Any, np.dtype[Any]]:
+def _run_bounds(rows: Array, changes: Array) -> Array:
     """List where runs begin in the row-major stream, and its end; ``changes[r, i]``: slot i+1 begins a new run."""
     begins = np.ones(rows.shape, bool)
     begins[:, 1:] = changes
     return np.append(np.flatnonzero(begins), rows.size)
 
 
-def _rows(values: Any, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+def _rows(values: Any, name: str) -> Array:
     array = _integers(values, name)
     if array.ndim not in (1, 2):
         raise ValueError(f"{name} must have shape (tokens,) or (rows, tokens), got {array.shape}")
-    return np.atleast_2d(array)
+    return cast(Array, np.atleast_2d(array))
 
 
-def _integers(values: Any, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+def _integers(values: Any, name: str) -> Array:
     if _is_tensor(values) and values.device.type != "cpu":
         raise ValueError(f"{name} must be on the CPU, got a tensor on {values.device}: reading it would wait for it")
     try:
@@ -275,7 +276,7 @@ def _is_tensor(values: Any) -> bool:
     return torch is not None and isinstance(values, torch.Tensor)
 
 
-def _same_kind(given: Any, result: np.ndarray[Any, np.dtype[Any]]) -> Any:
+def _same_kind(given: Any, result: Array) -> Any:
     """Return ``result`` as a tensor if ``given`` was one."""
     if not _is_tensor(given):
         return result

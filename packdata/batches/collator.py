@@ -13,9 +13,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from packdata.layout import IGNORE_INDEX
+from packdata.layout import IGNORE_INDEX, Array
+
 from .columns import Column
-from .features import KNOWN, Array, Features, read_features
+from .features import KNOWN, Features, read_features
 from .geometry import Geometry, Shape, lay_out
 from .packed_batch import PackedBatch
 from .tokens import TokenStream, read_labels

@@ -1,12 +1,14 @@
 """`Column`: how a further column travels through the collator."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from .features import Array, Features, as_array, read_column
+from packdata.layout import Array
+
+from .features import Features, as_array, read_column
 from .tokens import TokenStream
 
 
@@ -54,7 +56,7 @@ class Column:
         """The numpy dtype in which values are gathered: numpy has no bfloat16 and no float8."""
         if self.dtype.is_floating_point and self.dtype.itemsize < 4:
             return np.dtype(np.float32)
-        return cast(np.dtype[Any], torch.empty(0, dtype=self.dtype).numpy().dtype)
+        return torch.empty(0, dtype=self.dtype).numpy().dtype
 
     def read(self, features: Features, stream: TokenStream, has_target: Array, *, key: str) -> Array:
         """Read one value per token of the stream, where its slot wants it.
@@ -120,7 +122,7 @@ class Column:
             column = column[None]
         if column.ndim != 1 + len(self.tail) or len(column) != documents:
             raise ValueError(
-                f"feature {index}: {key} must have one value for each of {documents} documents, got shape {column.shape}"
+                f"feature {index}: {key} must have a value for each of {documents} documents, got shape {column.shape}"
             )
         return self._fit(column, index, key)
 

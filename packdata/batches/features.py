@@ -13,9 +13,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from packdata.layout import as_lengths
+from packdata.layout import Array, as_lengths
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Boundaries = str | Callable[[Mapping[str, Any]], Any] | None
 
 SUPERVISION = ("labels", "completion_mask", "assistant_masks")

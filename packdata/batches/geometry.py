@@ -11,11 +11,12 @@ All of it is worked out on numbers per document and per row; what is done per sl
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, cast
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from packdata.layout import Array
+from packdata.planning.rounding import round_up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,7 @@ class Shape:
         if self.pad_to is None or self.max_documents is None:
             return None
         most = min(self.max_documents, self.pad_to)
-        return rows * (most + -(-(self.pad_to - most) // self.piece)) + 1
+        return rows * (most + round_up(self.pad_to - most, self.piece) // self.piece) + 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -95,7 +96,7 @@ class Geometry:
         before = np.cumsum(self.lengths) - self.lengths
         if np.array_equal(before, self.starts):
             return slice(0, int(self.lengths.sum()))
-        return np.arange(self.lengths.sum()) + np.repeat(self.starts - before, self.lengths)
+        return cast(Array, np.arange(self.lengths.sum()) + np.repeat(self.starts - before, self.lengths))
 
     def position_ids(self, offset: int) -> Array:
         """Count the slots of each segment from ``offset``, shape ``(rows·width,)``."""
@@ -121,12 +122,12 @@ def lay_out(lengths: Array, feature_of: Array, *, features: int, reach_of: Array
     by_rows = shape.layout == "rows"
     rows = max(features, 1) if by_rows else 1
     row_of = feature_of if by_rows else np.zeros_like(feature_of)
-    sizes = _round_up(lengths, shape.align)
+    sizes = round_up(lengths, shape.align)
     ends = np.cumsum(sizes)
     used = np.diff(np.concatenate([[0], ends])[np.searchsorted(row_of, np.arange(rows + 1))])
     in_row = ends - (np.cumsum(used) - used)[row_of]
     _check_rows(in_row, row_of, feature_of, shape)
-    width = max(_round_up(int(used.max()), shape.unit), shape.unit)
+    width = max(round_up(int(used.max()), shape.unit), shape.unit)
     starts = row_of * width + in_row - sizes
     heads = starts if reach_of is None else starts[np.diff(reach_of, prepend=-1) != 0]
     bounds = np.append(np.sort(np.append(heads, _padding_starts(used, width, shape.piece))), rows * width)
@@ -134,15 +135,11 @@ def lay_out(lengths: Array, feature_of: Array, *, features: int, reach_of: Array
     return Geometry(rows=rows, width=width, starts=starts, lengths=lengths, bounds=bounds)
 
 
-def _round_up(value: Any, multiple: int) -> Any:
-    return -(-value // multiple) * multiple
-
-
 def _padding_starts(used: Array, width: int, piece: int) -> Array:
     pieces = -((used - width) // piece)
     row = np.repeat(np.arange(len(used)), pieces)
     place = np.arange(len(row)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    return row * width + used[row] + place * piece
+    return cast(Array, row * width + used[row] + place * piece)
 
 
 def _check_rows(in_row: Array, row_of: Array, feature_of: Array, shape: Shape) -> None:

@@ -140,6 +140,23 @@ class PackedBatch(dict[str, Any]):
             return tuple((first & (ids >= 0)).nonzero().flatten().tolist())
         return cast(tuple[int, ...], self["document_starts"])
 
+    def __repr__(self) -> str:
+        if "input_ids" not in self or "lengths" not in self:
+            return f"PackedBatch({dict(self)!r})"
+        rows, width = self.input_ids.shape
+        tensors = [
+            f"  {key:<14} {str(value.dtype).removeprefix('torch.'):<8} {list(value.shape)}"
+            + ("" if value.device.type == "cpu" else f" on {value.device}")
+            for key, value in self.items()
+            if isinstance(value, Tensor)
+        ]
+        head = (
+            f"PackedBatch: {rows} rows of {width} slots, {self.num_documents} documents, {self.num_tokens} tokens "
+            f"({self.num_tokens / max(rows * width, 1):.1%} full), {self.get('num_targets', '?')} targets, "
+            f"max_seqlen {self.get('max_seqlen', '?')}"
+        )
+        return "\n".join([head, *tensors])
+
     def to(self, device: Any, non_blocking: bool = False) -> "PackedBatch":
         """Move every tensor to ``device``; what the host knows comes along unchanged."""
         return self._map_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))

@@ -7,12 +7,13 @@ with the batch's own on the device itself.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from packdata.layout import IGNORE_INDEX
+
 from .columns import Column
 from .geometry import Shape
 from .packed_batch import PackedBatch
@@ -72,7 +73,7 @@ class StaticBuffers:
             key: empty(rows, pad_to, dtype=torch.int64)
             for key in ("input_ids", "targets", "position_ids", "document_ids")
         }
-        tensors["cu_seqlens"] = empty(shape.offsets(rows), dtype=torch.int32)
+        tensors["cu_seqlens"] = empty(cast(int, shape.offsets(rows)), dtype=torch.int32)
         for name, column in (columns or {}).items():
             tensors[name] = empty(rows, pad_to, *column.tail, dtype=column.dtype)
         self._tensors = tensors

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from packdata.layout import IGNORE_INDEX
-from .features import SUPERVISION, Array, Features
+from packdata.layout import IGNORE_INDEX, Array
+
+from .features import SUPERVISION, Features
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
