@@ -38,7 +38,8 @@ def concat(items: Items, order: Array, policy: Policy) -> Packing:
         here = lengths[order[block]].astype(np.int64)
         ends = reached + np.cumsum(items.units(here))
         low, high = np.searchsorted(cuts, [reached, ends[-1]], side="right")
-        stops = np.unique(np.concatenate([ends, cuts[low:high]]))
+        stops = np.sort(np.concatenate([ends, cuts[low:high]]), kind="stable")  # merges the two sorted runs
+        stops = stops[np.diff(stops, prepend=reached) > 0]
         begins = np.concatenate([[reached], stops[:-1]])
         item = np.searchsorted(ends, begins, side="right")
         start = (begins - np.concatenate([[reached], ends[:-1]])[item]) * policy.align

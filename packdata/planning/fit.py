@@ -21,7 +21,6 @@ arXiv 2404.10830; packing on the histogram: Krell et al., "Efficient Sequence Pa
 arXiv 2107.02027.
 """
 
-from collections import defaultdict
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -86,15 +85,18 @@ def best_fit(
         The placements, in the order of the kinds.
     """
     cap = int((weights * counts).sum()) if max_documents is None else max_documents
-    classes: defaultdict[int, list[_Class]] = defaultdict(list)
+    classes: dict[int, list[_Class]] = {}
     rooms = Rooms(capacity)
-    rows: list[tuple[int, int, int, int]] = []
+    rows: list[int] = []
     num_packs = 0
 
-    def leave(room: int, documents: int, first: int, packs: int, items: int) -> None:
-        if packs and room and documents < cap:
-            heappush(classes[room], (documents, first, packs, items))
-            rooms.add(room)
+    def leave(room: int, left: _Class) -> None:
+        if room and left[0] < cap:
+            if alike := classes.get(room):
+                heappush(alike, left)
+            else:
+                classes[room] = [left]
+                rooms.add(room)
 
     for size, weight, count in zip(sizes.tolist(), weights.tolist(), counts.tolist(), strict=True):
         while count:
@@ -105,19 +107,17 @@ def best_fit(
                 documents, first, packs, items = heappop(classes[room])
                 if not classes[room]:
                     rooms.remove(room)
-                each = min(room // size, (cap - documents) // weight)
+                most = min(room // size, (cap - documents) // weight)
             else:
-                each = min(capacity // size, cap // weight)
-                room, documents, first, packs, items = capacity, 0, num_packs, -(-count // each), 0
+                most = min(capacity // size, cap // weight)
+                room, documents, first, packs, items = capacity, 0, num_packs, -(-count // most), 0
                 num_packs += packs
-            full = min(packs, count // each)
-            if full:
-                rows.append((first, full, each, items))
-                leave(room - each * size, documents + each * weight, first, full, items + each)
-                count -= full * each
-            if count and full < packs:
-                rows.append((first + full, 1, count, items))
-                leave(room - count * size, documents + count * weight, first + full, 1, items + count)
-                full, count = full + 1, 0
-            leave(room, documents, first + full, packs - full, items)
+            while packs and count:  # packs that take as many as they can, then one that takes the rest
+                each = min(most, count)
+                filled = min(packs, count // each)
+                rows += (first, filled, each, items)
+                leave(room - each * size, (documents + each * weight, first, filled, items + each))
+                first, packs, count = first + filled, packs - filled, count - filled * each
+            if packs:
+                leave(room, (documents, first, packs, items))
     return Placements.from_rows(np.array(rows, dtype=np.int64).reshape(-1, 4), num_packs)
