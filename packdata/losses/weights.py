@@ -25,7 +25,7 @@ from torch import Tensor
 from packdata.layout import IGNORE_INDEX
 
 Mode = Literal["token_mean", "sequence_mean", "sequence_sum", "constant", "group_mean"]
-PerDocument = Sequence[int] | np.ndarray[Any, Any] | Tensor
+PerDocument = Sequence[int] | np.ndarray[Any, np.dtype[Any]] | Tensor
 
 
 def target_weights(
