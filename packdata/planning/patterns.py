@@ -134,13 +134,18 @@ def plan_patterns(
     """
     policy = Policy(budget=budget, max_documents=max_documents, align=align, packs_multiple_of=packs_multiple_of)
     lengths, documents = present_descending(as_lengths(counts, name="counts").astype(np.int64))
+    refuse_overlong(lengths, documents, policy)
+    return patterns_of(lengths, documents, policy)
+
+
+def refuse_overlong(lengths: Array, counts: Array, policy: Policy) -> None:
+    """Raise if some of the distinct lengths, in descending order, are over the budget."""
     if len(lengths) and lengths[0] > policy.limit:
-        many = int(documents[lengths > policy.limit].sum())
+        many = int(counts[lengths > policy.limit].sum())
         raise ValueError(
             f"counts has {many} documents of more tokens than {over_budget(policy)}, the longest of {lengths[0]}; raise "
             "the budget, or leave them out of the counts"
         )
-    return patterns_of(lengths, documents, policy)
 
 
 def patterns_of(lengths: Array, counts: Array, policy: Policy) -> Patterns:

@@ -1,15 +1,18 @@
 """The plan: which spans go into which pack, held as a few flat arrays."""
 
 import operator
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .blocks import Array
+from .checking import check_arrays, check_plan
 from .ledger import Ledger
 from .policy import Policy
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from .storage import load_fields, save_plan
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -39,7 +42,7 @@ class Plan:
         documents: Each span's document, int64, shape ``(spans,)``.
         lengths: Tokens in each span, int32, shape ``(spans,)``.
         starts: First token of each span within its document, int32 (int64 where a document has 2³¹ tokens); None
-            where all are 0 since nothing was cut.
+            where all are 0.
         policy: The options that the plan was made with.
         ledger: What became of every document and token.
         fingerprint: Hexadecimal digest of the lengths and the policy.
@@ -52,6 +55,13 @@ class Plan:
     policy: Policy
     ledger: Ledger
     fingerprint: str
+
+    def __post_init__(self) -> None:
+        for name in ("bounds", "documents", "lengths", "starts"):
+            if (array := getattr(self, name)) is not None:
+                frozen = array.view()
+                frozen.flags.writeable = False
+                object.__setattr__(self, name, frozen)
 
     @property
     def budget(self) -> int:
@@ -76,5 +86,64 @@ class Plan:
         starts = np.zeros(len(lengths), dtype=np.int32) if self.starts is None else self.starts[spans]
         return Pack(documents=self.documents[spans], starts=starts, lengths=lengths)
 
+    @property
+    def offsets(self) -> Array:
+        """Where each pack begins in the stream of all packed tokens, and the number of tokens at the end, int64."""
+        offsets = np.zeros(len(self.lengths) + 1, dtype=np.int64)
+        np.cumsum(self.lengths, out=offsets[1:])
+        return offsets[self.bounds]
+
+    def check(self, lengths: Any, *, groups: Any = None) -> None:
+        """Prove from the lengths that the plan is right.
+
+        Each token is in exactly one place or in the ledger; no pack is over the budget (alignment counted) or
+        ``max_documents``; groups, if given, are together.
+
+        Args:
+            lengths: Tokens per document, as they were given to ``plan_packs``.
+            groups: Each document's group, likewise.
+
+        Raises:
+            ValueError: On the first violation, with the document or the pack.
+
+        Example:
+            >>> plan_packs([3, 2], budget=4).check([3, 2])
+            >>> plan_packs([3, 2], budget=4).check([3, 1])
+            Traceback (most recent call last):
+            ...
+            ValueError: document 1 has 1 tokens, so a span of 2 from 0 on is out of range
+        """
+        check_plan(self, lengths, groups)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the plan into a folder, over an older plan if there is one.
+
+        Args:
+            folder: Is made where it does not exist.
+        """
+        save_plan(self, Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> "Plan":
+        """Read a plan that ``save`` wrote; its arrays stay on disk, memory-mapped.
+
+        Raises:
+            ValueError: If the folder holds no plan, one of another version, or a damaged one.
+        """
+        plan = cls(**load_fields(Path(folder)))
+        check_arrays(plan)
+        return plan
+
     def __repr__(self) -> str:
-        return f"Plan({len(self):,} packs of {self.budget:,} tokens, {self.fill:.2%} full)"
+        ledger = self.ledger
+        lost = {
+            "truncated": ledger.documents_truncated,
+            "split": ledger.documents_split,
+            "dropped": ledger.documents_dropped,
+            "empty": ledger.documents_empty,
+        }
+        told = "".join(f", {many:,} {what}" for what, many in lost.items() if many)
+        return (
+            f"Plan({len(self):,} packs of {self.budget:,} tokens, {self.fill:.2%} full, {ledger.padding:,} slots of "
+            f"padding; {ledger.documents_kept:,} of {ledger.documents_in:,} documents{told}; {self.policy.strategy})"
+        )
