@@ -1,6 +1,10 @@
 """Slow and obvious references, one token and one document at a time."""
 
 import math
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
 
 # --- drafting
 
@@ -118,18 +122,20 @@ def report_numbers(packs, *, budget):
 
 
 def bucket_batches(lengths, *, budget, boundaries, padded=False):
-    """Lengths of each batch, one document at a time: from the longest down, until the next does not fit."""
-    edges = [*(edge for edge in boundaries if edge < budget), budget]
-    batches, buckets = [], []
-    for length in sorted((length for length in lengths if 0 < length <= budget), reverse=True):
-        bucket = min(edge for edge in edges if length <= edge)
-        if batches and buckets[-1] == bucket:
-            wider = [*batches[-1], length]
-            if (len(wider) * wider[0] if padded else sum(wider)) <= budget:
-                batches[-1] = wider
-                continue
-        batches.append([length])
-        buckets.append(bucket)
+    """Lengths of each batch, one document at a time from the longest down: the fullest of its bucket, or a rectangle."""
+    batches = []
+    for low, high in pairwise([0, *(edge for edge in boundaries if edge < budget), budget]):
+        bucket = []
+        for length in sorted((length for length in lengths if low < length <= high), reverse=True):
+            if padded:
+                open_batches = [batch for batch in bucket[-1:] if (len(batch) + 1) * batch[0] <= budget]
+            else:
+                open_batches = [batch for batch in bucket if sum(batch) + length <= budget]
+            if open_batches:
+                max(open_batches, key=sum).append(length)
+            else:
+                bucket.append([length])
+        batches += bucket
     return batches
 
 
@@ -148,3 +154,179 @@ def straggler_ratio(steps, *, token_cost=0.0):
     costs = [[sum(length**2 + token_cost * length for length in batch) for batch in step] for step in steps]
     evenly = sum(sum(step) / len(step) for step in costs)
     return sum(map(max, costs)) / evenly if evenly else 1.0
+
+
+# --- kernels
+
+
+def pack(x, mask):
+    """Each active slot's row, one after another, and how many there are up to the end of each row of the mask."""
+    rows, offsets = [], [0]
+    for row, active in zip(x, mask, strict=True):
+        rows += [value for value, here in zip(row, active, strict=True) if here]
+        offsets.append(len(rows))
+    return rows, offsets
+
+
+def dense_head(
+    hidden, weight, targets, *, bias=None, softcap=None, temperature=1.0, z_loss=0.0, weights=None, dtype=torch.float32
+):
+    """All logits at once: the weighted sum, and log-probabilities and entropies (0 without a target) in ``dtype``."""
+    logits = F.linear(hidden, weight, bias).to(dtype)
+    if softcap is not None:
+        logits = softcap * torch.tanh(logits / softcap)
+    log_probabilities = (logits / temperature).log_softmax(-1)
+    there = targets != -100
+    chosen = log_probabilities.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+    losses = -chosen + z_loss * (logits / temperature).logsumexp(-1) ** 2
+    losses = losses if weights is None else losses * weights
+    entropy = -(log_probabilities.exp() * log_probabilities).sum(-1)
+    return losses[there].sum(), chosen.where(there, 0.0), entropy.where(there, 0.0)
+
+
+# --- layout and batches
+
+
+def lengths_of_runs(values):
+    """Length of each run of equal values."""
+    lengths = []
+    for index, value in enumerate(values):
+        if index and value == values[index - 1]:
+            lengths[-1] += 1
+        else:
+            lengths.append(1)
+    return lengths
+
+
+def documents_of_features(features, *, layout="stream"):
+    """One dict per document with tokens: its feature, row, reach (what it may be joined with) and tokens' places."""
+    documents, packed = [], any("seq_lengths" in feature for feature in features)
+    for index, feature in enumerate(features):
+        row = index if layout == "rows" else 0
+        begin = 0
+        for number, length in enumerate(feature["seq_lengths"] if packed else [len(feature["input_ids"])]):
+            if length:
+                reach = index if packed or layout == "rows" else 0
+                places = list(range(begin, begin + length))
+                documents.append({"feature": index, "number": number, "row": row, "reach": reach, "places": places})
+            begin += length
+    return documents
+
+
+def is_learnt(feature, place, targets=None):
+    """Whether the feature wants this token learnt."""
+    names = ("labels", "completion_mask", "assistant_masks") if targets is None else targets
+    names = [] if targets == "all" else [name for name in names if name in feature]
+    return all(feature[name][place] != (-100 if name == "labels" else 0) for name in names)
+
+
+def predicted_tokens(features, *, layout="stream", targets=None, cross_document_targets=False):
+    """All (document, place) of tokens that some slot predicts, each with the (document, place) that predicts it."""
+    documents, predicted = documents_of_features(features, layout=layout), {}
+    for number, document in enumerate(documents):
+        feature = features[document["feature"]]
+        for place in document["places"]:
+            if place != document["places"][0]:
+                before = number, place - 1
+            elif cross_document_targets and number and documents[number - 1]["reach"] == document["reach"]:
+                before = number - 1, documents[number - 1]["places"][-1]
+            else:
+                continue
+            if is_learnt(feature, place, targets):
+                predicted[number, place] = before
+    return predicted
+
+
+def collate(
+    features,
+    *,
+    pad_to=None,
+    pad_to_multiple_of=None,
+    layout="stream",
+    max_documents=None,
+    max_seqlen=None,
+    padding_segment=512,
+    align=1,
+    pad_token_id=0,
+    position_offset=0,
+    targets=None,
+    columns=(),
+    cross_document_attention=False,
+    cross_document_targets=False,
+):
+    """A batch as plain lists, built slot by slot; ``columns`` are (name, per, pad), their values one per token."""
+    documents = documents_of_features(features, layout=layout)
+    predicts = {
+        before: token
+        for token, before in predicted_tokens(
+            features, layout=layout, targets=targets, cross_document_targets=cross_document_targets
+        ).items()
+    }
+    uses_labels = "labels" in (("labels",) if targets is None else targets)
+    rows = [[] for _ in range(max(len(features), 1) if layout == "rows" else 1)]
+    segments = [[] for _ in rows]
+    starts, last_reach = [], None
+
+    def slot(row, number=-1, place=None, new=False):
+        if new:
+            segments[row].append(0)
+        segments[row][-1] += 1
+        values = {"input_ids": pad_token_id, "targets": -100, "document_ids": number if place is not None else -1}
+        values["position_ids"] = position_offset + segments[row][-1] - 1
+        values |= {name: pad for name, _, pad in columns}
+        if place is not None:
+            feature = features[documents[number]["feature"]]
+            values["input_ids"] = feature["input_ids"][place]
+            other, ahead = predicts.get((number, place), (None, None))
+            if other is not None:
+                source = features[documents[other]["feature"]]
+                values["targets"] = source["labels" if uses_labels and "labels" in source else "input_ids"][ahead]
+            for name, per, _ in columns:
+                if per == "token":
+                    values[name] = feature[name][place]
+                elif other is not None and per == "prediction":
+                    values[name] = source[name][ahead]
+                elif other is not None and per == "document":
+                    values[name] = feature[name][documents[number]["number"]]
+        rows[row].append(values)
+
+    for number, document in enumerate(documents):
+        row = document["row"]
+        joined = cross_document_attention and document["reach"] == last_reach
+        last_reach = document["reach"]
+        starts.append((row, len(rows[row])))
+        for place in document["places"]:
+            slot(row, number, place, new=place == document["places"][0] and not joined)
+        while len(rows[row]) % align:
+            slot(row)
+    width = max(map(len, rows))
+    unit = pad_to or pad_to_multiple_of or align
+    while width == 0 or width % unit:
+        width += 1
+    piece = min(padding_segment, max_seqlen or padding_segment)
+    for row, slots in enumerate(rows):
+        padding = 0
+        while len(slots) < width:
+            slot(row, new=padding % piece == 0)
+            padding += 1
+    offsets = [0]
+    for lengths in segments:
+        for length in lengths:
+            offsets.append(offsets[-1] + length)
+    longest = max(length for lengths in segments for length in lengths)
+    if pad_to and max_documents:
+        most = min(max_documents, pad_to)
+        while len(offsets) < len(rows) * (most + math.ceil((pad_to - most) / piece)) + 1:
+            offsets.append(offsets[-1])
+        longest = pad_to
+    names = ["input_ids", "targets", "position_ids", "document_ids", *(name for name, _, _ in columns)]
+    return {name: [[values[name] for values in slots] for slots in rows] for name in names} | {
+        "cu_seqlens": offsets,
+        "lengths": tuple(len(document["places"]) for document in documents),
+        "document_starts": tuple(row * width + place for row, place in starts),
+        "align": align,
+        "max_seqlen": max_seqlen or longest,
+        "num_targets": len(predicts),
+        "cross_document_attention": cross_document_attention,
+        "cross_document_targets": cross_document_targets,
+    }

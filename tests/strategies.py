@@ -1,6 +1,14 @@
 """Hypothesis strategies: what users may hand to packdata."""
 
+from functools import partial
+
+import numpy as np
+import oracles
+import torch
 from hypothesis import strategies as st
+
+from packdata.planning import Pack
+from packdata.samplers import LengthBucketBatchSampler, PackBatchSampler
 
 
 def document_lengths(*, budget: int = 16, min_size: int = 0, max_size: int = 24, empty: bool = True):
@@ -41,3 +49,143 @@ def draft_streams(draw, *, max_length: int = 12, max_documents: int = 6, max_pad
         "cu_seqlens": offsets,
         "labels": labels,
     }
+
+
+# --- samplers
+
+
+@st.composite
+def sampler_factories(draw, *, uneven=("pad", "drop"), balance=(None, "attention"), max_size: int = 40):
+    """Lengths, and a function that makes a sampler over them from ``rank``, ``world_size`` and anything to override."""
+    lengths = draw(document_lengths(budget=16, min_size=1, max_size=max_size).filter(any))
+    options = {
+        "shuffle": draw(st.booleans()),
+        "seed": draw(st.integers(0, 3)),
+        "uneven": draw(st.sampled_from(uneven)),
+        "balance": draw(st.sampled_from(balance)),
+        "balance_window": draw(st.integers(1, 3)),
+    }
+    if draw(st.booleans()):
+        boundaries = draw(st.lists(st.integers(1, 20), unique=True, max_size=3).map(sorted))
+        options |= {"boundaries": boundaries, "padded": draw(st.booleans())}
+        return lengths, partial(LengthBucketBatchSampler, lengths, 16, **options)
+    options |= {"strategy": draw(st.sampled_from(["best_fit", "sequential"])), "items": "packs"}
+    options |= {"packs_per_batch": draw(st.integers(1, 3)), "max_documents": draw(st.sampled_from([None, 2]))}
+    return lengths, partial(PackBatchSampler, lengths, 16, **options)
+
+
+def documents_of(batch) -> list[int]:
+    """Document numbers of a sampler's batch, whether it has documents or packs."""
+    return [number for item in batch for number in (item.documents.tolist() if isinstance(item, Pack) else [item])]
+
+
+# --- kernels
+
+
+@st.composite
+def masks(draw, *, max_rows: int = 4, max_slots: int = 6):
+    """Bool masks (B, S), empty ones included: all, none, or some of the slots active."""
+    shape = draw(st.integers(0, max_rows)), draw(st.integers(0, max_slots))
+    kind = draw(st.sampled_from(["some", "all", "none"]))
+    bits = draw(st.lists(st.booleans(), min_size=shape[0] * shape[1], max_size=shape[0] * shape[1]))
+    return torch.tensor([bit if kind == "some" else kind == "all" for bit in bits], dtype=torch.bool).reshape(shape)
+
+
+# --- layout and batches
+
+
+@st.composite
+def plain_features(draw, *, packed: bool, supervision=(), max_features: int = 5, max_length: int = 6):
+    """Features as plain dicts of lists: documents or packs, each with the same columns; values tell tokens apart."""
+    features = []
+    for index in range(draw(st.integers(0, max_features))):
+        lengths = draw(st.lists(st.integers(0, max_length), min_size=0 if packed else 1, max_size=3 if packed else 1))
+        tokens = sum(lengths)
+        ids = [100 * (index + 1) + place for place in range(tokens)]
+        bits = st.lists(st.integers(0, 1), min_size=tokens, max_size=tokens)
+        feature = {"input_ids": ids} | ({"seq_lengths": lengths} if packed else {})
+        for name in supervision:
+            mask = draw(bits)
+            feature[name] = [i + 5000 if bit else -100 for i, bit in zip(ids, mask, strict=True)]
+            feature[name] = feature[name] if name == "labels" else mask
+        feature["weight"] = [0.5 + token for token in ids]
+        feature["logprob"] = [-token / 4 for token in ids]
+        feature["reward"] = [index + number / 8 for number in range(len(lengths))]
+        features.append(feature)
+    return features
+
+
+SUPERVISION = ("labels", "completion_mask", "assistant_masks")
+
+
+@st.composite
+def collations(draw):
+    """Plain features, and options of the collator that they fit."""
+    supervision = draw(st.sets(st.sampled_from(SUPERVISION)))
+    packed = draw(st.booleans())
+    features = draw(plain_features(packed=packed, supervision=sorted(supervision)))
+    options = {
+        "layout": draw(st.sampled_from(["stream", "rows"])),
+        "align": draw(st.sampled_from([1, 1, 2, 4])),
+        "padding_segment": draw(st.sampled_from([1, 2, 3, 512])),
+        "pad_token_id": draw(st.sampled_from([0, 7])),
+        "position_offset": draw(st.sampled_from([0, 2])),
+        "cross_document_attention": draw(st.booleans()),
+        "cross_document_targets": draw(st.booleans()),
+        "targets": draw(st.sampled_from([None, "all", tuple(sorted(supervision)) or None])),
+    }
+    needed = oracles.collate(features, **options)
+    width, longest = len(needed["input_ids"][0]), needed["max_seqlen"]
+    size = draw(st.sampled_from(["tight", "multiple", "exact", "fixed"]))
+    if size == "multiple":
+        options["pad_to_multiple_of"] = draw(st.sampled_from([2, 3, 8]))
+    elif size != "tight":
+        options["pad_to"] = width + draw(st.integers(0, 9))
+    if size == "fixed":
+        options["max_documents"] = max(len(needed["lengths"]), 1) + draw(st.integers(0, 3))
+    if draw(st.booleans()):
+        options["max_seqlen"] = longest + draw(st.integers(0, 2))
+    return features, options
+
+
+@st.composite
+def as_users_write(draw, features, options):
+    """The same features as lists, arrays or tensors of some dtype, padded with an ``attention_mask`` or not."""
+    predicted = oracles.predicted_tokens(
+        features, **{key: options[key] for key in ("layout", "targets", "cross_document_targets")}
+    )
+    documents = oracles.documents_of_features(features, layout=options["layout"])
+    learnt = {(documents[number]["feature"], place) for number, place in predicted}
+    kinds = [list, tuple, partial(np.array, dtype=np.int32), partial(np.array, dtype=np.int64), torch.tensor, _strided]
+    kind = draw(st.sampled_from(kinds))
+    ids_kind = draw(st.sampled_from([kind, partial(np.array, dtype=np.uint16)]))
+    written = []
+    for index, feature in enumerate(features):
+        tokens = len(feature["input_ids"])
+        left, right = draw(st.sampled_from([(0, 0), (0, 0), (2, 0), (0, 1)]))
+        result = {}
+        for name, values in feature.items():
+            if name == "seq_lengths":
+                result[name] = draw(st.sampled_from([list, np.array, torch.tensor]))(values) if values else values
+            elif name == "reward":
+                result[name] = values[0] if "seq_lengths" not in feature and draw(st.booleans()) else list(values)
+            elif name == "logprob" and draw(st.booleans()):
+                result[name] = np.array([values[place] for place in range(tokens) if (index, place) in learnt])
+            elif name == "logprob" and tokens and "seq_lengths" not in feature and (index, 0) not in learnt:
+                result[name] = draw(st.sampled_from([list, np.array]))(values[1:])
+            else:
+                padded = [1] * left + values + [1] * right
+                wide = name in ("weight", "logprob")
+                make = ids_kind if name == "input_ids" else torch.tensor if wide and kind is not list else kind
+                result[name] = make(padded) if padded else padded
+        if left or right or draw(st.booleans()):
+            result["attention_mask"] = kind([0] * left + [1] * tokens + [0] * right) if left + tokens + right else []
+        written.append(result)
+    return written
+
+
+def _strided(values):
+    """Every second value of an array twice as long: not contiguous."""
+    array = np.zeros(2 * len(values), np.int64)
+    array[::2] = values
+    return array[::2]

@@ -1,24 +1,23 @@
 """Forms batches of documents of similar length, within a budget of tokens or of slots.
 
-The sizes of the batches come from the histogram of lengths alone; a shuffle only decides which of the documents of
-equal length goes where, and in which order the batches come. So their number is the same in every epoch.
+Documents of one bucket share a batch, and the lengths in the batches come from the histogram alone: a shuffle only
+decides which of the documents of equal length goes where, and in which order the batches come. So their number is the
+same in every epoch. Within a bucket, best-fit packs against a budget of tokens. A budget of slots, documents times
+longest, wants neighbours in length: from the longest down, as many documents as such rectangles hold.
 
-The lengths are walked downwards, and a batch takes documents until the next one would not fit or is of another bucket:
+    lengths 7 6 5 4 3 3 2, budget 9, boundaries (3,)
+                     tokens         slots
+    bucket (3, 9]    7 | 6 | 5 4    7 | 6 | 5 | 4
+    bucket (0, 3]    3 3 2          3 3 2
 
-    lengths 7 5 5 3 3 3 2, budget 9, boundaries (4,)
-    bucket (4, 9]    7 | 5 | 5          7 and 5 are more than 9
-    bucket (0, 4]    3 3 3 | 2
-
-``padded``, where documents times longest must be within the budget, only changes what a document takes: as much as the
-first, and longest, one of its batch.
-
-Documents of one length come by the thousand, so that runs of equal batches are counted by a division, and the walk
-costs a step for each distinct length, not for each document.
+Documents of one length come by the thousand, so both count whole classes of equal batches by a division: they cost a
+step for each distinct length, not for each document.
 """
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -27,11 +26,13 @@ from ..planning import Plan
 from ..planning.accounts import account
 from ..planning.blocks import Array
 from ..planning.fingerprints import fingerprint
+from ..planning.fit import best_fit
 from ..planning.overlong import cut_overlong
-from ..planning.packing import Packing, assemble
+from ..planning.packing import Packing, assemble, join
 from ..planning.policy import Policy
 from ..planning.randomness import generator
 from ..planning.sorting import distinct_descending, order_descending
+from ..planning.strategies import deal
 from .dealing import require_at_least
 from .forming import Formed, in_order
 
@@ -69,11 +70,8 @@ class Buckets:
         policy = Policy(budget=self.budget, overlong=self.overlong)
         rng = None if seed is None else generator(seed)
         spans = cut_overlong(self.lengths, policy)
-        distinct, counts = distinct_descending(spans.lengths)
-        runs = np.array(list(self._runs(distinct.tolist(), counts.tolist())), dtype=np.int64).reshape(-1, 2)
-        bounds = np.concatenate([[0], np.cumsum(np.repeat(*runs.T))])
-        packing = Packing(bounds=bounds, items=order_descending(spans.lengths, distinct, counts, rng))
-        order = None if rng is None else rng.permutation(len(bounds) - 1)
+        packing = self._pack(spans.lengths, rng)
+        order = None if rng is None else rng.permutation(len(packing.bounds) - 1)
         arrays = bounds, documents, lengths, starts = assemble(packing, spans, order)
         ledger = account(self.lengths, policy, arrays, truncated=0, split=0)
         plan = Plan(
@@ -105,27 +103,44 @@ class Buckets:
         firsts = plan.bounds[packs]  # the longest document comes first
         return int(((plan.bounds[packs + 1] - firsts) * plan.lengths[firsts]).sum())
 
-    def _runs(self, distinct: list[int], counts: list[int]) -> Iterator[tuple[int, int]]:
-        """Walk the lengths downwards; yield (documents in a batch, how many such batches in a row)."""
-        edges = [edge for edge in self.boundaries if edge < self.budget]
-        documents = room = longest = 0  # of the open batch
-        for length, count in zip(distinct, counts, strict=True):
-            if edges and length <= edges[-1]:
-                room = 0  # the open batch is of the bucket above
-                while edges and length <= edges[-1]:
-                    edges.pop()
-            taken = longest if self.padded else length
-            fit = min(count, room // taken) if documents else 0
-            documents, room, count = documents + fit, room - fit * taken, count - fit
-            if not count:
-                continue
-            if documents:
-                yield documents, 1
-            whole, documents = divmod(count, self.budget // length)
-            yield self.budget // length, whole
-            longest, room = length, self.budget - documents * length
-        if documents:
-            yield documents, 1
+    def _pack(self, lengths: Array, rng: np.random.Generator | None) -> Packing:
+        """Pack each bucket on its own: a slice of the documents, ordered from the longest down."""
+        distinct, counts = distinct_descending(lengths)
+        documents = order_descending(lengths, distinct, counts, rng)
+        edges = np.array([edge for edge in self.boundaries if edge < self.budget][::-1], dtype=np.int64)
+        kinds = [0, *np.searchsorted(-distinct, -edges).tolist(), len(distinct)]  # those above an edge come before it
+        ends = np.concatenate([[0], np.cumsum(counts)])[kinds]
+        form = _rectangles if self.padded else _best_fit
+        return join(
+            [
+                form(distinct[kind:next_kind], counts[kind:next_kind], documents[first:last], self.budget)
+                for (kind, next_kind), (first, last) in zip(pairwise(kinds), pairwise(ends), strict=True)
+            ]
+        )
+
+
+def _best_fit(sizes: Array, counts: Array, documents: Array, budget: int) -> Packing:
+    placements = best_fit(sizes, np.ones_like(sizes), counts, capacity=budget, max_documents=None)
+    return deal(placements, documents, 0)
+
+
+def _rectangles(sizes: Array, counts: Array, documents: Array, budget: int) -> Packing:
+    """Cut the documents into batches of as many as fit if all are as long as the first."""
+    heights: list[int] = []
+    times: list[int] = []
+    room = 0  # documents that the last batch still takes
+    for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
+        fit = min(count, room)
+        if fit:
+            heights[-1] += fit
+        room, left = room - fit, count - fit
+        if left:
+            most = budget // size
+            heights += [most, (left - 1) % most + 1]
+            times += [(left - 1) // most, 1]
+            room = most - heights[-1]
+    bounds = np.concatenate([[0], np.cumsum(np.repeat(heights, times).astype(np.int64))])
+    return Packing(bounds=bounds, items=documents)
 
 
 def _checked(boundaries: Sequence[int]) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Forms the packs of an epoch: by ``plan_packs``, or from a plan that is there already."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -26,6 +26,7 @@ class Formed:
     order: Array
 
 
+@runtime_checkable
 class Former(Protocol):
     """How the packs of an epoch are formed; their number is the same for every seed."""
 
