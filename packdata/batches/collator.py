@@ -139,7 +139,7 @@ class PackingCollator:
     def _fill(self, features: Features, stream: TokenStream, geometry: Geometry) -> PackedBatch:
         at, shape = geometry.token_slots(), (geometry.rows, geometry.width)
 
-        def placed(values: Array, pad: float) -> torch.Tensor:
+        def placed(values: Array, pad: int | float) -> torch.Tensor:
             return torch.from_numpy(_place(values, at, shape, pad))
 
         ids = np.concatenate([*features.input_ids, _NO_TOKENS], dtype=np.int64, casting="unsafe")
@@ -175,7 +175,7 @@ class PackingCollator:
 _NO_TOKENS = np.zeros(0, np.int64)
 
 
-def _place(values: Array, at: Array | slice, shape: tuple[int, int], pad: float) -> Array:
+def _place(values: Array, at: Array | slice, shape: tuple[int, int], pad: int | float) -> Array:
     """Write one value per token to the tokens' slots, and ``pad`` to all others."""
     slots = np.empty((shape[0] * shape[1], *values.shape[1:]), values.dtype)
     slots[at.stop if isinstance(at, slice) else 0 :] = pad

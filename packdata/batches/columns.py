@@ -40,7 +40,7 @@ class Column:
 
     per: Literal["token", "prediction", "document"]
     dtype: torch.dtype
-    pad: float = 0
+    pad: int | float = 0
     tail: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

@@ -63,7 +63,7 @@ class StaticBuffers:
             pad_to=pad_to, max_documents=max_documents, max_seqlen=max_seqlen, padding_segment=padding_segment
         )
         self.piece = shape.piece
-        self._pads: dict[str, float] = {"input_ids": pad_token_id, "targets": IGNORE_INDEX, "document_ids": -1}
+        self._pads: dict[str, int | float] = {"input_ids": pad_token_id, "targets": IGNORE_INDEX, "document_ids": -1}
         self._pads |= {name: column.pad for name, column in (columns or {}).items()}
 
         def empty(*shape: int, dtype: torch.dtype) -> Tensor:
