@@ -6,5 +6,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "documents": ["Documents"],
+        "packing": ["pack_table"],
     },
 )

@@ -113,30 +113,35 @@ class Documents:
         rows = self._table_rows(documents)
         if self._markers:
             lengths = self._lengths_of(documents)
-            starts, cuts = np.zeros_like(lengths), np.cumsum(lengths)[:-1]
-            columns = [np.split(self.gather(name, documents, starts, lengths), cuts) for name in self.columns]
+            spans = Pack(documents=documents, starts=np.zeros_like(lengths), lengths=lengths)
+            cuts = np.cumsum(lengths)[:-1]
+            columns = [np.split(self.gather(name, spans), cuts) for name in self.columns]
         else:
             columns = [column.views(rows) for column in self.columns.values()]
         columns += [list(values[rows]) for values in self._values.values()]
         names = [*self.columns, *self._values]
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
-    def gather(self, name: str, documents: Array, starts: Array, lengths: Array) -> Array:
+    def gather(self, name: str, spans: Pack) -> Array:
         """Join spans of one per-token column.
 
         Args:
             name: The column.
-            documents: Document of each span, ``(spans,)``.
-            starts: First token of each span within its document, markers counted.
-            lengths: Tokens in each span.
+            spans: Any spans, markers counted; they may be those of several packs.
 
         Returns:
-            A new array ``(sum(lengths),)`` of the column's dtype.
+            A new array ``(sum(spans.lengths),)`` of the column's dtype.
         """
-        rows, column = self._table_rows(documents), self.columns[name]
+        rows, column = self._table_rows(spans.documents), self.columns[name]
         if self._markers:
-            return gather_marked(column, self._markers, self._missing(documents), (rows, starts, lengths))
-        return column.gather(rows, starts, lengths)
+            missing = self._missing(spans.documents)
+            return gather_marked(column, self._markers, missing, (rows, spans.starts, spans.lengths))
+        return column.gather(rows, spans.starts, spans.lengths)
+
+    def with_zeros(self, name: str) -> Array:
+        """Return the numbers of the documents that have a zero in a column, ascending."""
+        rows = self.columns[name].rows_with_zeros()
+        return rows if self._rows is None else np.flatnonzero(np.isin(self._rows, rows))
 
     def check_spans(self, spans: Pack) -> None:
         """Raise if a span is not within its document: its plan was made from other lengths than these."""
@@ -154,9 +159,7 @@ class Documents:
 
     def _pack(self, pack: Any) -> Feature:
         self.check_spans(pack)
-        feature: Feature = {
-            name: self.gather(name, pack.documents, pack.starts, pack.lengths) for name in self.columns
-        }
+        feature: Feature = {name: self.gather(name, pack) for name in self.columns}
         rows = self._table_rows(pack.documents)
         return feature | {name: values[rows] for name, values in self._values.items()} | {"seq_lengths": pack.lengths}
 

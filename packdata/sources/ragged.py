@@ -121,6 +121,16 @@ class RaggedColumn:
                 first[here], last[here] = values[start[here]], values[stop[here] - 1]
         return first, last
 
+    def rows_with_zeros(self) -> Array:
+        """Return the rows that have a zero among their values, ascending."""
+        found = [np.empty(0, np.int64)]
+        for first, chunk in zip(self.first_rows.tolist(), self.chunks, strict=False):
+            start, stop = (int(chunk.offsets[0]), int(chunk.offsets[-1])) if len(chunk.offsets) else (0, 0)
+            if not (values := chunk.values[start:stop]).all():
+                at = np.flatnonzero(values == 0) + start
+                found.append(first + np.unique(np.searchsorted(chunk.offsets, at, side="right") - 1))
+        return np.concatenate(found)
+
     def _slices(self, chunk_of: Array, start: Array, stop: Array) -> list[Array]:
         bounds = zip(start.tolist(), stop.tolist(), strict=True)
         if len(self.chunks) == 1:

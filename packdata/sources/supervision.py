@@ -11,35 +11,50 @@ from packdata.planning.plan import Array
 MASKS = ("completion_mask", "assistant_masks")
 """Columns that say which tokens are to be learnt (un-shifted, non-zero = learnt)."""
 
+Read = Callable[[str], Array]
+
 
 def is_supervised(names: Collection[str]) -> bool:
     """Tell whether some column says what is to be learnt; if none does, every token is."""
-    return "labels" in names or any(mask in names for mask in MASKS)
+    return not {"labels", *MASKS}.isdisjoint(names)
 
 
-def fold_labels(read: Callable[[str], Array], names: Collection[str], lengths: Array) -> Array:
-    """Make labels of whatever columns there are: a token is learnt where labels and masks all say so.
+def learnt(read: Read, names: Collection[str], lengths: Array) -> Array:
+    """Tell which tokens of joined spans are targets: where labels and masks all say so.
 
     Args:
         read: Gives a per-token column of the joined spans by its name.
         names: The columns there are.
-        lengths: Tokens of each span; its first token is never a target.
+        lengths: Tokens of each span, ``(spans,)``; the first token of a span is never a target.
 
     Returns:
-        Un-shifted labels, a new array of a signed dtype: the token where it is learnt, else ``IGNORE_INDEX``.
+        bool, ``(sum(lengths),)``.
 
     Example:
-        >>> columns = {"input_ids": np.array([1, 2, 3, 4, 5]), "completion_mask": np.array([0, 1, 1, 1, 1])}
-        >>> fold_labels(columns.__getitem__, columns, np.array([3, 2])).tolist()
-        [-100, 2, 3, -100, 5]
+        >>> mask = {"completion_mask": np.array([0, 1, 1, 1, 1])}
+        >>> learnt(mask.__getitem__, mask, np.array([3, 2])).astype(int).tolist()
+        [0, 1, 1, 0, 1]
+    """
+    targets = np.ones(int(lengths.sum(dtype=np.int64)), np.bool_)
+    if "labels" in names:
+        targets &= read("labels") != IGNORE_INDEX
+    for mask in MASKS:
+        if mask in names:
+            targets &= read(mask) != 0
+    targets[(np.cumsum(lengths, dtype=np.int64) - lengths)[lengths > 0]] = False
+    return targets
+
+
+def fold_labels(read: Read, names: Collection[str], lengths: Array) -> Array:
+    """Make un-shifted labels of whatever columns there are; arguments as in ``learnt``.
+
+    Returns:
+        A new array of a signed dtype: the label (the token, where there are no labels) of a target, else
+        ``IGNORE_INDEX``.
     """
     base = read("labels" if "labels" in names else "input_ids")
     labels = base.astype(label_dtype(base.dtype))
-    for mask in MASKS:
-        if mask in names:
-            labels[read(mask) == 0] = IGNORE_INDEX
-    filled = lengths > 0
-    labels[(np.cumsum(lengths, dtype=np.int64) - lengths)[filled]] = IGNORE_INDEX
+    labels[~learnt(read, names, lengths)] = IGNORE_INDEX
     return labels
 
 

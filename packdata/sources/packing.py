@@ -1,0 +1,153 @@
+"""Pack documents into Arrow tables: plan, gather, re-offset.
+
+    documents  --plan-->  spans of each pack  --gather, column by column-->  flat arrays  --offsets-->  list columns
+
+Everything that packs Arrow data comes through here: ``pack_table`` at once, ``pack_dataset`` window by window,
+``BatchPacker`` per map batch, ``StreamPacker`` per window of a stream, ``PackedDataset`` pack by pack.
+"""
+
+from collections.abc import Collection
+from typing import Any, Unpack
+
+import numpy as np
+import pyarrow as pa
+
+from packdata.planning import Ledger, Pack, Plan
+from packdata.planning.plan import Array
+
+from .documents import Documents
+from .planned import PlanOptions, Untargeted, plan_documents, spans_of, windows
+from .ragged import is_list_of_numbers
+from .supervision import MASKS, fold_labels, is_supervised, label_dtype
+from .tables import open_source
+
+
+def pack_table(
+    table: pa.Table,
+    budget: int,
+    *,
+    untargeted: Untargeted = "keep",
+    drop_columns: Collection[str] = (),
+    bos_token_id: int | None = None,
+    eos_token_id: int | None = None,
+    **policy: Unpack[PlanOptions],
+) -> tuple[pa.Table, Ledger]:
+    """Pack the documents of an Arrow table.
+
+    Every per-token column (a list with one number per token) travels in step with ``input_ids``. ``completion_mask``
+    and ``assistant_masks`` are folded into ``labels``, which trainers keep.
+
+    Args:
+        table: One document per row, with a column ``input_ids``.
+        budget: The most tokens in a pack.
+        untargeted: What happens to documents left without a target, after any cut: ``"keep"``, ``"drop"``, ``"error"``.
+        drop_columns: Columns to leave behind. Each that is not per token must be named.
+        bos_token_id: Token to begin each document with where it is missing.
+        eos_token_id: Token to end each document with where it is missing.
+        **policy: Further options of ``plan_packs``.
+
+    Returns:
+        One pack per row, and what became of every document: ``input_ids``; ``labels`` (un-shifted, −100 on the first
+        token of each span) if there were labels or masks; further per-token columns; ``seq_lengths``, int32, tokens of
+        each span. Types are those of the input.
+
+    Raises:
+        ValueError: If a column is left over (it is named), out of step or has a null, and as ``plan_packs`` raises.
+
+    Example:
+        >>> packed, ledger = pack_table(pa.table({"input_ids": [[1, 2, 3], [4, 5], [6]]}), budget=4)
+        >>> packed.column("input_ids").to_pylist(), packed.column("seq_lengths").to_pylist()
+        ([[1, 2, 3, 6], [4, 5]], [[3, 1], [2]])
+        >>> ledger.fill
+        0.75
+    """
+    documents = packable(table, drop_columns, bos_token_id=bos_token_id, eos_token_id=eos_token_id)
+    plan = plan_documents(documents, budget, untargeted=untargeted, **policy)
+    return gather_table(documents, plan), plan.ledger
+
+
+def packable(source: Any, drop_columns: Collection[str] = (), **markers: int | None) -> Documents:
+    """Open documents to be packed: each column is per token, or named in ``drop_columns``."""
+    table = open_source(source).table
+    names = table.column_names
+    unknown = sorted(set(drop_columns) - set(names))
+    if unknown or "input_ids" in drop_columns:
+        raise ValueError(f"drop_columns must name columns beside 'input_ids', got {unknown or 'input_ids'} of {names}")
+    kept = [name for name in names if name not in drop_columns]
+    left = [name for name in kept if name != "input_ids" and not is_list_of_numbers(table.schema.field(name).type)]
+    if left:
+        raise ValueError(f"columns {left} have no value per token, so they cannot be packed: name them in drop_columns")
+    documents = Documents(source, kept, **markers)
+    _refuse_padding(documents)
+    return documents
+
+
+def gather_table(documents: Documents, plan: Plan) -> pa.Table:
+    """Gather all packs of a plan, a chunk per window."""
+    schema = packed_schema(documents)
+    return pa.Table.from_batches([gather_batch(documents, plan, packs, schema) for packs in windows(plan)], schema)
+
+
+def gather_batch(documents: Documents, plan: Plan, packs: slice, schema: pa.Schema) -> pa.RecordBatch:
+    """Gather a run of packs as list columns."""
+    spans = spans_of(plan, packs)
+    bounds = plan.bounds[packs.start : packs.stop + 1] - plan.bounds[packs.start]
+    tokens = np.concatenate([np.zeros(1, np.int64), np.cumsum(spans.lengths, dtype=np.int64)])[bounds]
+    flat = gather_spans(documents, spans)
+    arrays = [
+        _lists(values, bounds if name == "seq_lengths" else tokens, schema.field(name).type)
+        for name, values in flat.items()
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def gather_spans(documents: Documents, spans: Pack) -> dict[str, Array]:
+    """Join spans, column by column, with masks folded into labels: the columns of a packed dataset, flat."""
+
+    def read(name: str) -> Array:
+        return documents.gather(name, spans)
+
+    names = documents.columns
+    flat = {"input_ids": read("input_ids")}
+    if is_supervised(names):
+        flat["labels"] = fold_labels(read, names, spans.lengths)
+    others = [name for name in names if name not in ("input_ids", "labels", *MASKS)]
+    return flat | {name: read(name) for name in others} | {"seq_lengths": spans.lengths}
+
+
+def packed_schema(documents: Documents) -> pa.Schema:
+    """Name and type the columns of a packed dataset, in their order."""
+    columns = documents.columns
+    tokens = columns["input_ids"]
+    fields = {name: _list_like(column.type, column.value_type) for name, column in columns.items()}
+    if is_supervised(columns):
+        base = columns.get("labels", tokens)
+        value = pa.from_numpy_dtype(label_dtype(base.dtype))
+        fields = {"input_ids": fields["input_ids"], "labels": _list_like(tokens.type, value)} | fields
+        fields["labels"] = _list_like(tokens.type, value)
+    kept = {name: kind for name, kind in fields.items() if name not in MASKS}
+    return pa.schema(kept | {"seq_lengths": pa.list_(pa.int32())})
+
+
+def _list_like(kind: pa.DataType, value: pa.DataType) -> pa.DataType:
+    large = pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind)
+    return pa.large_list(value) if large else pa.list_(value)
+
+
+def _lists(values: Array, bounds: Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_null(kind.value_type):
+        flat = pa.nulls(0)
+    else:
+        flat = pa.array(values, kind.value_type)
+    if pa.types.is_large_list(kind):
+        return pa.LargeListArray.from_arrays(pa.array(bounds), flat)
+    return pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), flat)
+
+
+def _refuse_padding(documents: Documents) -> None:
+    """Raise if an ``attention_mask`` marks padding, which would be packed as if it were text."""
+    if "attention_mask" in documents.columns and len(padded := documents.with_zeros("attention_mask")):
+        raise ValueError(
+            f"attention_mask has zeros in {len(padded)} documents, the first is {padded[0]}: take the padding out "
+            "before packing, or name the column in drop_columns if the zeros mean something else"
+        )
