@@ -60,7 +60,9 @@ def pack_slots(bounds: Array, lengths: Array, align: int, packs: slice) -> Array
     first = bounds[packs]
     spans = slice(int(bounds[packs.start]), int(bounds[packs.stop]))
     total = np.concatenate([np.zeros(1, np.int64), np.cumsum(-(-lengths[spans].astype(np.int64) // align) * align)])
-    return total[bounds[packs.start + 1 : packs.stop + 1] - spans.start] - total[first - spans.start]
+    last = bounds[packs.start + 1 : packs.stop + 1]
+    slots: Array = total[last - spans.start] - total[first - spans.start]
+    return slots
 
 
 def _packs_capped(bounds: Array, lengths: Array, policy: Policy) -> int:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..layout import as_lengths
+from packdata.layout import as_lengths
+
 from .accounts import pack_slots
 from .blocks import BLOCK, Array, blocks
 from .items import as_groups
@@ -83,8 +84,8 @@ def _check_spans(plan: "Plan", lengths: Array) -> None:
             index = int(np.argmax(outside))
             document = documents[index]
             raise ValueError(
-                f"document {document} has {lengths[document]} tokens, so a span of {spans[index]} from {starts[index]} on is "
-                "out of range"
+                f"document {document} has {lengths[document]} tokens, so a span of {spans[index]} from {starts[index]} "
+                "on is out of range"
             )
 
 

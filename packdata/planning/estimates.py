@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..layout import as_lengths
+from packdata.layout import as_lengths
+
 from .blocks import Array, blocks
 from .overlong import cut_overlong
 from .patterns import patterns_of, refuse_overlong
@@ -22,7 +23,7 @@ from .sorting import distinct_descending, present_descending
 _DEAR = 1.01
 """How many times the packs ``max_documents`` may cost before the table warns."""
 
-_WIDTH = 15
+_WIDTH = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ class Estimate:
         return {name: [row[name] for row in rows] for name in names}
 
     def __repr__(self) -> str:
-        heads = ("strategy", "budget", "packs", "fill", "padding", "over-long", "attention", "documents p99", "most")
+        heads = ("strategy", "budget", "packs", "fill", "padding", "over-long", "attention", "docs p99", "docs most")
         lines = [_line(heads)]
         for row in self.rows:
             counts = (f"{row.budget:,}", f"{row.packs:,}", f"{row.fill:.2%}", f"{row.padding:,}", f"{row.overlong:,}")
@@ -121,9 +122,9 @@ def estimate(
 
     Example:
         >>> estimate([6, 6, 4, 3, 3, 2], budgets=[10, 12])
-        strategy          budget           packs            fill         padding       over-long       attention   documents p99            most
-        best_fit              10               3          80.00%               6               0          36.67%               2               2
-        best_fit              12               2         100.00%               0               0          38.19%               4               4
+        strategy        budget       packs        fill     padding   over-long   attention    docs p99   docs most
+        best_fit            10           3      80.00%           6           0      36.67%           2           2
+        best_fit            12           2     100.00%           0           0      38.19%           4           4
     """
     if (lengths is None) == (counts is None):
         raise ValueError("give either lengths or counts, not both or neither")

@@ -31,7 +31,8 @@ def fingerprint(lengths: Array, policy: Policy | None = None, groups: Array | No
     digest.update(json.dumps([sizes, options], sort_keys=True).encode())
     dtype = "<u4" if int(lengths.max(initial=0)) < 2**32 else "<u8"
     for block in blocks(len(lengths)):
-        digest.update(np.ascontiguousarray(lengths[block], dtype=dtype))
-    for block in blocks(0 if groups is None else len(groups)):
-        digest.update(np.ascontiguousarray(groups[block], dtype="<i8"))  # type: ignore[index]
+        digest.update(np.ascontiguousarray(lengths[block], dtype=dtype).data)
+    if groups is not None:
+        for block in blocks(len(groups)):
+            digest.update(np.ascontiguousarray(groups[block], dtype="<i8").data)
     return digest.hexdigest()

@@ -71,7 +71,7 @@ def group_spans(lengths: Array, groups: Array, policy: Policy) -> Items:
         The items; documents of no tokens are in none.
 
     Raises:
-        ValueError: If a group is over the budget, or has more than ``max_documents`` documents, and is not to be dropped.
+        ValueError: If a group is over the budget, or has more than ``max_documents`` documents, and is not dropped.
     """
     used = np.flatnonzero(lengths)
     ids, first, group = np.unique(groups[used], return_index=True, return_inverse=True)
@@ -107,8 +107,8 @@ def groups_within(members: tuple[Array, Array], window: int) -> Array:
     if torn.any():
         index = int(np.argmax(torn))
         raise ValueError(
-            f"documents {first[index]} and {last[index]} are of one group but of different windows; with window={window} "
-            "the documents of a group must stand close together"
+            f"documents {first[index]} and {last[index]} are of one group but of different windows; with "
+            f"window={window} the documents of a group must stand close together"
         )
     return first
 
@@ -128,7 +128,7 @@ def _group_error(group: str, size: int, documents: int, policy: Policy) -> Value
 def _kinds(sizes: Array, weights: Array, bounds: Array, lengths: Array) -> tuple[Array, Array, Array]:
     """Number the groups 1, 2, …, the larger the higher, equal numbers for equal lengths in equal order.
 
-    Groups of equal size and number are told apart by the length of their first document, then of their second, and so on.
+    Groups of equal size and number are told apart by the length of their first document, then of their second, …
     """
     if not len(sizes):
         return np.empty(0, np.int32), np.zeros(1, np.int64), np.zeros(1, np.int64)

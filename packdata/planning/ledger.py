@@ -109,4 +109,4 @@ def _sum(one: Ledger, other: Ledger, targets: Ledger | None = None) -> Ledger:
     total = {name: None if None in pair else sum(pair) for name, pair in both.items()}
     if targets is not None:
         total |= {name: getattr(targets, name) for name in total if name.startswith("targets_")}
-    return Ledger(**total)
+    return Ledger(**total)  # type: ignore[arg-type]  # None only where a sum may be None

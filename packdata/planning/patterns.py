@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ..layout import as_lengths
+from packdata.layout import as_lengths
+
 from .blocks import Array
 from .fit import Placements, best_fit
 from .overlong import over_budget
@@ -143,8 +144,8 @@ def refuse_overlong(lengths: Array, counts: Array, policy: Policy) -> None:
     if len(lengths) and lengths[0] > policy.limit:
         many = int(counts[lengths > policy.limit].sum())
         raise ValueError(
-            f"counts has {many} documents of more tokens than {over_budget(policy)}, the longest of {lengths[0]}; raise "
-            "the budget, or leave them out of the counts"
+            f"counts has {many} documents of more tokens than {over_budget(policy)}, the longest of {lengths[0]}; "
+            "raise the budget, or leave them out of the counts"
         )
 
 

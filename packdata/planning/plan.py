@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .blocks import Array
+from .blocks import Array as Array
 from .checking import check_arrays, check_plan
 from .ledger import Ledger
 from .policy import Policy
@@ -107,6 +107,7 @@ class Plan:
             ValueError: On the first violation, with the document or the pack.
 
         Example:
+            >>> from packdata.planning import plan_packs
             >>> plan_packs([3, 2], budget=4).check([3, 2])
             >>> plan_packs([3, 2], budget=4).check([3, 1])
             Traceback (most recent call last):

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..layout import as_lengths
+from packdata.layout import as_lengths
+
 from .accounts import account
 from .blocks import Array
 from .fingerprints import fingerprint
@@ -52,7 +53,7 @@ def plan_packs(
             ``"concat"`` cuts one stream of all of them every ``budget`` tokens (and so cuts over-long documents
             unless ``overlong`` truncates or drops them first).
         overlong: What happens to documents over the budget: ``"error"``; ``"truncate"`` keeps their first tokens,
-            ``"truncate_left"`` their last; ``"split"`` cuts them into full spans and a rest; ``"drop"`` leaves them out.
+            ``"truncate_left"`` their last; ``"split"`` makes full spans and a rest; ``"drop"`` leaves them out.
         max_documents: The most documents in a pack. Among equally tight packs best-fit takes the one with most left.
         align: Each span takes a multiple of this many slots, and the budget bounds the rounded sum.
         groups: Each document's group, integers, shape ``(documents,)``. Documents of one group share a pack; a group
@@ -69,8 +70,8 @@ def plan_packs(
         The plan. The same for any integer dtype of the lengths.
 
     Raises:
-        ValueError: If the lengths are not 1-D non-negative integers, an option is unknown or out of range, a document is
-            over the budget and ``overlong`` is ``"error"``, or a group does not fit a pack or a window.
+        ValueError: If the lengths are not 1-D non-negative integers, an option is unknown or out of range, a document
+            is over the budget and ``overlong`` is ``"error"``, or a group does not fit a pack or a window.
 
     Example:
         >>> plan = plan_packs([6, 6, 4, 3, 3, 2], budget=10)

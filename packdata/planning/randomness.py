@@ -20,7 +20,7 @@ def generator(seed: Seed) -> np.random.Generator:
         ValueError: If the seed is not made of non-negative integers.
 
     Example:
-        >>> generator((0, 1)).integers(100) == generator((0, 1)).integers(100)
+        >>> generator((0, 1)).permutation(4).tolist() == generator((0, 1)).permutation(4).tolist()
         True
     """
     parts = seed if isinstance(seed, Sequence) else (seed,)

@@ -1,9 +1,9 @@
 """The rooms of open packs: a set of integers that finds its smallest member from a given one upward.
 
 A two-level bitmap. Each word is a Python integer of 1,024 bits, and the summary has a bit for each word that is not
-zero. Looking for the smallest member from ``x`` upward shifts the word of ``x`` so that ``x`` is its bit 0 and takes the
-lowest set bit (``bits & -bits``); if none is left, the summary is asked for the next word in the same way. One big
-integer would need one level only, but each step would copy it: for a budget of a million, 128 KiB a step.
+zero. Looking for the smallest member from ``x`` upward shifts the word of ``x`` so that ``x`` is its bit 0, and takes
+the lowest set bit (``bits & -bits``); if none is left, the summary names the next word in the same way. One big integer
+would need one level only, but each step would copy it: for a budget of a million, 128 KiB a step.
 """
 
 _BITS = 10

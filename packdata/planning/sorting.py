@@ -1,8 +1,8 @@
 """Histograms and stable counting sorts of lengths, in bounded memory.
 
-numpy's stable sort of 16-bit integers is a radix sort, which takes a tenth of the time of sorting int64. A block of keys
-is sorted by its low 16 bits, then by the next ones if there are any. Blocks are joined by counting: the histogram says
-where the entries of each key begin in the whole order, and each block's entries go behind those of the blocks before.
+numpy's stable sort of 16-bit integers is a radix sort, which takes a tenth of the time of sorting int64. A block of
+keys is sorted by its low 16 bits, then by the next ones if there are any. Blocks are joined by counting: the histogram
+says where the entries of each key begin in the whole order, and a block's entries go behind those of the blocks before.
 """
 
 import numpy as np

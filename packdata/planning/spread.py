@@ -1,7 +1,7 @@
 """Open more packs, so that their number becomes a multiple.
 
 The packs with the most items are halved, each half a pack of its own, in rounds until there are enough; where no pack
-has two items left, the rest are empty packs. Which packs are halved depends on how many items they have, never on a seed.
+has two items left, the rest are empty packs. Which packs are halved depends on their items alone, never on a seed.
 """
 
 import numpy as np

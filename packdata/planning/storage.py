@@ -93,7 +93,7 @@ def _header(folder: Path) -> dict[str, Any]:
 def _checksum(array: Array) -> int:
     checksum = zlib.crc32(f"{array.dtype.str}{array.shape}".encode())
     for block in blocks(len(array)) if array.ndim else ():
-        checksum = zlib.crc32(np.ascontiguousarray(array[block]), checksum)
+        checksum = zlib.crc32(np.ascontiguousarray(array[block]).data, checksum)
     return checksum
 
 

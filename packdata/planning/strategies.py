@@ -71,7 +71,8 @@ def _followers(items: Items, keys: Array, policy: Policy) -> list[int]:
     following = _reach(items.units(keys), policy.units)
     if policy.max_documents is not None:
         following = np.minimum(following, _reach(items.documents(keys), policy.max_documents))
-    return following.tolist()
+    ends: list[int] = following.tolist()
+    return ends
 
 
 def _reach(amounts: Array, most: int) -> Array:
