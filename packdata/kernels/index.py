@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packdata.kernels.rows import gather_rows, scatter_rows
+from packdata.kernels.rows import INDEXABLE, gather_rows, scatter_rows
 from packdata.layout import IGNORE_INDEX
 
 
@@ -113,9 +113,9 @@ class PackIndex:
         rows = x.flatten(0, 1)
         if self.fixed:
             return _gather_or_zero(rows, self.slots)
-        if self._is_everything():
+        if self._is_everything(x):
             return rows.clone(memory_format=torch.contiguous_format)
-        if self._is_nothing():
+        if self._is_nothing(x):
             return rows[:0].clone()
         return gather_rows(rows, self.slots)
 
@@ -136,7 +136,7 @@ class PackIndex:
         count = self.active.numel()
         if self.fixed:
             dense = scatter_rows(packed, self.slots, count + 1)[:-1]  # the last row takes those left over
-        elif self._is_everything():
+        elif self._is_everything(packed):
             dense = packed.clone(memory_format=torch.contiguous_format)
         else:
             dense = scatter_rows(packed, self.slots, count)
@@ -158,11 +158,11 @@ class PackIndex:
     def _shape(self) -> tuple[int, ...]:
         return tuple(self.active.shape)
 
-    def _is_everything(self) -> bool:
-        return _host_knows(self.size) and self.size == self.active.numel()
+    def _is_everything(self, x: Tensor) -> bool:
+        return x.dtype in INDEXABLE and _host_knows(self.size) and self.size == self.active.numel()
 
-    def _is_nothing(self) -> bool:
-        return _host_knows(self.size) and self.size == 0
+    def _is_nothing(self, x: Tensor) -> bool:
+        return x.dtype in INDEXABLE and _host_knows(self.size) and self.size == 0
 
     def _require_device(self, x: Tensor, name: str) -> None:
         if x.device != self.active.device:
