@@ -10,15 +10,21 @@ from packdata.drafting.anchor_blocks import anchor_block_mask
 from packdata.drafting.anchor_mask import anchor_block_mask_mod, anchor_dense_mask
 from packdata.drafting.anchors import select_anchors
 from packdata.drafting.capture import HiddenStateCapture
+from packdata.drafting.drafter import BlockDrafter, DrafterGeometry
 from packdata.drafting.layers import convert_layer
 from packdata.drafting.loss import draft_loss
 from packdata.drafting.noise import add_noise
+from packdata.drafting.packing import pack_hidden_states
 from packdata.drafting.slots import document_remaining
+from packdata.drafting.static_blocks import StaticBlocks
 from packdata.drafting.targets import DraftTargets, draft_targets, targets_ahead
 
 __all__ = [
+    "BlockDrafter",
     "DraftTargets",
+    "DrafterGeometry",
     "HiddenStateCapture",
+    "StaticBlocks",
     "add_noise",
     "anchor_block_mask",
     "anchor_block_mask_mod",
@@ -27,6 +33,7 @@ __all__ = [
     "document_remaining",
     "draft_loss",
     "draft_targets",
+    "pack_hidden_states",
     "select_anchors",
     "targets_ahead",
 ]

@@ -55,6 +55,9 @@ class HiddenStateCapture:
         self._model = model
         self._at = at
         self._modules = _resolve_layers(model, layers, at)
+        if last_hidden is not None:
+            decoder, stack = find_decoder(model)
+            self._last_module = decoder if last_hidden == "post_norm" else stack[-1]
         self._handles: list[RemovableHandle] = []
         self._states: dict[Layer, Tensor] = {}
         self._last_hidden: Tensor | None = None
@@ -69,9 +72,7 @@ class HiddenStateCapture:
             else:
                 self._handles.append(module.register_forward_pre_hook(self._keep_input(layer), with_kwargs=True))
         if self.last_hidden_norm is not None:
-            decoder, stack = find_decoder(self._model)
-            source = decoder if self.last_hidden_norm == "post_norm" else stack[-1]
-            self._handles.append(source.register_forward_hook(self._keep_last))
+            self._handles.append(self._last_module.register_forward_hook(self._keep_last))
         return self
 
     def __exit__(
