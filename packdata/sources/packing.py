@@ -6,11 +6,13 @@ Everything that packs Arrow data comes through here: ``pack_table`` at once, ``p
 ``BatchPacker`` per map batch, ``StreamPacker`` per window of a stream, ``PackedDataset`` pack by pack.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, Unpack
 
+import datasets
 import numpy as np
 import pyarrow as pa
+from tqdm import tqdm
 
 from packdata.planning import Ledger, Pack, Plan
 from packdata.planning.plan import Array
@@ -63,7 +65,8 @@ def pack_table(
     """
     documents = packable(table, drop_columns, bos_token_id=bos_token_id, eos_token_id=eos_token_id)
     plan = plan_documents(documents, budget, untargeted=untargeted, **policy)
-    return gather_table(documents, plan), plan.ledger
+    schema = packed_schema(documents)
+    return pa.Table.from_batches(gather_batches(documents, plan, schema), schema), plan.ledger
 
 
 def packable(source: Any, drop_columns: Collection[str] = (), **markers: int | None) -> Documents:
@@ -82,10 +85,15 @@ def packable(source: Any, drop_columns: Collection[str] = (), **markers: int | N
     return documents
 
 
-def gather_table(documents: Documents, plan: Plan) -> pa.Table:
-    """Gather all packs of a plan, a chunk per window."""
-    schema = packed_schema(documents)
-    return pa.Table.from_batches([gather_batch(documents, plan, packs, schema) for packs in windows(plan)], schema)
+def gather_batches(documents: Documents, plan: Plan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Gather all packs of a plan, a window at a time, with a progress bar where it takes a while."""
+    hidden = None if datasets.is_progress_bar_enabled() else True
+    total = plan.ledger.tokens_kept
+    with tqdm(total=total, desc="Packing", unit="tok", unit_scale=True, delay=1, disable=hidden) as progress:
+        for packs in windows(plan):
+            batch = gather_batch(documents, plan, packs, schema)
+            yield batch
+            progress.update(int(plan.lengths[plan.bounds[packs.start] : plan.bounds[packs.stop]].sum(dtype=np.int64)))
 
 
 def gather_batch(documents: Documents, plan: Plan, packs: slice, schema: pa.Schema) -> pa.RecordBatch:

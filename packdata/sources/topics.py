@@ -18,3 +18,12 @@ def topic_texts() -> dict[str, str]:
     from pydoc_data.topics import topics  # 0.5 MB of text: read when asked for
 
     return dict(sorted(topics.items()))
+
+
+def topic_paragraphs() -> list[tuple[str, str]]:
+    """Cut the topics into paragraphs.
+
+    Returns:
+        Pairs of a topic's name and one of its paragraphs, in order.
+    """
+    return [(name, part) for name, text in topic_texts().items() for part in text.split("\n\n")]

@@ -1,0 +1,58 @@
+"""The ledger of a packed dataset, one JSON line in its description.
+
+The description is the one place that ``datasets`` carries through save and load, ``select``, ``map``, ``DatasetDict``
+and ``concatenate_datasets`` (it is lost through Parquet and a push to the hub). The number of packs stands beside the
+ledger, so that it shows when packs were taken out since.
+"""
+
+import json
+import warnings
+from typing import overload
+
+import datasets
+
+from packdata.planning import Ledger
+
+MARK = "packdata-ledger: "
+
+
+@overload
+def ledger_of(packed: datasets.Dataset) -> Ledger: ...
+@overload
+def ledger_of(packed: datasets.DatasetDict) -> dict[str, Ledger]: ...
+def ledger_of(packed: datasets.Dataset | datasets.DatasetDict) -> Ledger | dict[str, Ledger]:
+    """Read the ledger that ``pack_dataset`` left in a dataset.
+
+    Args:
+        packed: What ``pack_dataset`` returned, also saved and loaded, selected, mapped or concatenated since.
+
+    Returns:
+        The ledger (of concatenated datasets: their sum); for a ``DatasetDict`` one for each split.
+
+    Warns:
+        UserWarning: If the dataset has another number of packs than the ledger is about.
+
+    Raises:
+        ValueError: If there is no ledger.
+    """
+    if isinstance(packed, datasets.DatasetDict):
+        return {split: ledger_of(part) for split, part in packed.items()}
+    lines = [line for line in (packed.info.description or "").splitlines() if line.startswith(MARK)]
+    if not lines:
+        raise ValueError(
+            "the dataset has no ledger in info.description: pack_dataset did not make it, or it went through Parquet"
+        )
+    entries = [json.loads(line.removeprefix(MARK)) for line in lines]
+    packs = sum(entry["packs"] for entry in entries)
+    if packs != len(packed):
+        warnings.warn(
+            f"the ledger is about {packs} packs, but the dataset has {len(packed)}: it was cut or extended since",
+            stacklevel=2,
+        )
+    return sum((Ledger.from_dict(entry["ledger"]) for entry in entries), Ledger())
+
+
+def with_ledger(description: str | None, ledger: Ledger, packs: int) -> str:
+    """Put a ledger into a description, in place of any that was there."""
+    kept = [line for line in (description or "").splitlines() if not line.startswith(MARK)]
+    return "\n".join([*kept, MARK + json.dumps({"packs": packs, "ledger": ledger.to_dict()})])
