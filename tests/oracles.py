@@ -198,6 +198,19 @@ def lengths_of_runs(values):
     return lengths
 
 
+def lengths_by_markers(ids, *, eos, bos=None):
+    """Split at end markers, token by token; where one id starts and ends documents, the first of a document starts."""
+    documents, fresh = [], True
+    for index, token in enumerate(ids):
+        starts = fresh or (token == bos != eos)
+        if starts:
+            documents.append(0)
+        documents[-1] += 1
+        opening = starts and bos == eos == token
+        fresh = token == eos and not opening
+    return documents
+
+
 def documents_of_features(features, *, layout="stream"):
     """One dict per document with tokens: its feature, row, reach (what it may be joined with) and tokens' places."""
     documents, packed = [], any("seq_lengths" in feature for feature in features)
@@ -330,3 +343,95 @@ def collate(
         "cross_document_attention": cross_document_attention,
         "cross_document_targets": cross_document_targets,
     }
+
+
+# --- planning
+
+
+def best_fit_decreasing(items, capacity, max_documents=None):
+    """Packs of (size, documents) items: the largest first, each into the pack with the least room, then fewest documents."""
+    packs = []
+    for size, documents in sorted(items, reverse=True):
+        open_packs = [
+            (capacity - sum(other for other, _ in pack) - size, sum(many for _, many in pack), number)
+            for number, pack in enumerate(packs)
+        ]
+        fitting = [
+            entry for entry in open_packs if entry[0] >= 0 and entry[1] + documents <= (max_documents or float("inf"))
+        ]
+        if fitting:
+            packs[min(fitting)[2]].append((size, documents))
+        else:
+            packs.append([(size, documents)])
+    return packs
+
+
+def next_fit(items, capacity, max_documents=None):
+    """Packs of (size, documents) items in order: a pack is closed by the first item that does not fit."""
+    packs = []
+    for size, documents in items:
+        fits = packs and sum(other for other, _ in packs[-1]) + size <= capacity
+        if fits and sum(many for _, many in packs[-1]) + documents <= (max_documents or float("inf")):
+            packs[-1].append((size, documents))
+        else:
+            packs.append([(size, documents)])
+    return packs
+
+
+def cut_stream(lengths, capacity, max_documents=None):
+    """Packs of (document, start, length) spans, filled token by token."""
+    packs = [[]]
+    for document, length in enumerate(lengths):
+        for token in range(length):
+            same = token and packs[-1] and packs[-1][-1][0] == document
+            full = sum(span[2] for span in packs[-1]) == capacity
+            if full or (not same and len(packs[-1]) == max_documents):
+                packs.append([])
+                same = False
+            if same:
+                document_, start, size = packs[-1].pop()
+                packs[-1].append((document_, start, size + 1))
+            else:
+                packs[-1].append((document, token, 1))
+    return [pack for pack in packs if pack]
+
+
+def where_tokens_go(plan):
+    """How often each (document, token) is in a plan, and where."""
+    places = {}
+    for number, pack in enumerate(plan):
+        for document, start, length in zip(pack.documents, pack.starts, pack.lengths, strict=True):
+            for token in range(start, start + length):
+                places.setdefault((int(document), int(token)), []).append(number)
+    return places
+
+
+def targets_kept(plan, lengths, targets):
+    """Count the targets that are not the first token of a span; a document's targets are its last tokens."""
+    kept = 0
+    for pack in plan:
+        for document, start, length in zip(pack.documents, pack.starts, pack.lengths, strict=True):
+            first = lengths[document] - targets[document]
+            kept += sum(token >= first for token in range(start + 1, start + length))
+    return kept
+
+
+def draft_loss_block_by_block(drafter, embedding, stream, blocks: dict[tuple[int, int], tuple[int, float]], block_size):
+    """Run a drafter on one block at a time, with no mask: its keys are the tokens before the anchor, and itself.
+
+    ``blocks`` is what `draft_labels` gives, keyed by the anchor's slot. Returns the weighted sum of the losses.
+    """
+    total = 0.0 * sum(parameter.sum() for parameter in drafter.parameters())
+    for anchor in sorted({anchor for anchor, _ in blocks}):
+        first = anchor
+        while first > 0 and stream["document_ids"][0, first - 1] == stream["document_ids"][0, anchor]:
+            first -= 1
+        positions = stream["position_ids"][0, anchor] + torch.arange(block_size)
+        mask = torch.ones(1, 1, block_size, anchor - first + block_size, dtype=torch.bool)
+        hidden, before = stream["hidden_states"][:, first:anchor], stream["position_ids"][:, first:anchor]
+        states = drafter(hidden, before, embedding[stream["input_ids"][0, anchor]][None], positions, mask)
+        logs = (states[0] @ embedding.T).log_softmax(-1)
+        for (owner, place), (slot, weight) in blocks.items():
+            if owner == anchor:
+                total = total - weight * logs[place, stream["input_ids"][0, slot]]
+    return total
