@@ -240,14 +240,14 @@ def _opens(markers: Array) -> Array:
     columns = np.arange(markers.shape[1])
     before_run = np.maximum.accumulate(np.where(markers, -1, columns), axis=1)  # the last ordinary token, or -1
     place_in_run = columns - before_run - 1
-    return (place_in_run + (before_run >= 0)) % 2 == 0
+    return cast(Array, (place_in_run + (before_run >= 0)) % 2 == 0)
 
 
 def _run_bounds(rows: Array, changes: Array) -> Array:
     """List where runs begin in the row-major stream, and its end; ``changes[r, i]``: slot i+1 begins a new run."""
     begins = np.ones(rows.shape, bool)
     begins[:, 1:] = changes
-    return np.append(np.flatnonzero(begins), rows.size)
+    return cast(Array, np.append(np.flatnonzero(begins), rows.size))
 
 
 def _rows(values: Any, name: str) -> Array:

@@ -7,7 +7,7 @@ tokens in Python; whole columns are concatenated, shifted and placed.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -137,26 +137,23 @@ class PackingCollator:
         return batch if self.output is None else self.output(batch)
 
     def _fill(self, features: Features, stream: TokenStream, geometry: Geometry) -> PackedBatch:
-        at, shape = geometry.token_slots(), (geometry.rows, geometry.width)
-
-        def placed(values: Array, pad: int | float) -> torch.Tensor:
-            return torch.from_numpy(_place(values, at, shape, pad))
-
-        ids = np.concatenate([*features.input_ids, _NO_TOKENS], dtype=np.int64, casting="unsafe")
-        labels = read_labels(features, self.targets)
-        targets = stream.shift(ids if labels is None else labels, IGNORE_INDEX)
-        has_target = targets != IGNORE_INDEX
-        batch = PackedBatch(
-            input_ids=placed(ids, self.pad_token_id),
-            targets=placed(targets, IGNORE_INDEX),
-            position_ids=torch.from_numpy(geometry.position_ids(self.position_offset).reshape(shape)),
-            document_ids=placed(np.repeat(np.arange(len(stream.lengths)), stream.lengths), -1),
-            cu_seqlens=torch.from_numpy(self._offsets(geometry)),
-        )
+        input_ids, ids = geometry.place(partial(_concatenate, features.input_ids), pad=self.pad_token_id)
+        labels = read_labels(features, self.targets, ids)
+        targets, predicted = geometry.place(partial(stream.shift, labels, IGNORE_INDEX), pad=IGNORE_INDEX)
+        arrays = {
+            "input_ids": input_ids,
+            "targets": targets,
+            "position_ids": geometry.position_ids(self.position_offset),
+            "document_ids": geometry.document_ids(),
+            "cu_seqlens": self._offsets(geometry),
+        }
+        batch = PackedBatch({key: torch.from_numpy(array) for key, array in arrays.items()})
+        has_target = predicted != IGNORE_INDEX
         for key, column in (self.columns or {}).items():
-            batch[key] = placed(column.read(features, stream, has_target, key=key), column.pad).to(column.dtype)
-        return PackedBatch(
-            batch,
+            values = column.read(features, stream, has_target, key=key)
+            placed, _ = geometry.place(partial(np.copyto, src=values), pad=column.pad, like=values)
+            batch[key] = torch.from_numpy(placed).to(column.dtype)
+        batch.update(
             lengths=tuple(geometry.lengths.tolist()),
             document_starts=tuple(geometry.starts.tolist()),
             align=self.align,
@@ -165,6 +162,7 @@ class PackingCollator:
             cross_document_attention=self.cross_document_attention,
             cross_document_targets=self.cross_document_targets,
         )
+        return batch
 
     def _offsets(self, geometry: Geometry) -> Array:
         size = self._shape.offsets(geometry.rows)
@@ -172,12 +170,5 @@ class PackingCollator:
         return bounds if size is None else np.append(bounds, np.full(size - len(bounds), bounds[-1]))
 
 
-_NO_TOKENS = np.zeros(0, np.int64)
-
-
-def _place(values: Array, at: Array | slice, shape: tuple[int, int], pad: int | float) -> Array:
-    """Write one value per token to the tokens' slots, and ``pad`` to all others."""
-    slots = np.empty((shape[0] * shape[1], *values.shape[1:]), values.dtype)
-    slots[at.stop if isinstance(at, slice) else 0 :] = pad
-    slots[at] = values
-    return slots.reshape(*shape, *values.shape[1:])
+def _concatenate(parts: list[Array], out: Array) -> None:
+    np.concatenate([*parts, out[:0]], out=out, casting="unsafe")

@@ -77,7 +77,9 @@ class Column:
                 [self._fit(part, i, key) for i, part in enumerate(features.per_token(key, "biuf", tail=self.tail))]
             )
         if self.per == "prediction":
-            values = stream.shift(self._predictions(features, has_target, key), self.pad)
+            predictions = self._predictions(features, has_target, key)
+            values = np.empty_like(predictions)
+            stream.shift(predictions, self.pad, out=values)
         else:
             documents = self._join([self._of_documents(features, i, key) for i in range(len(features.mappings))])
             values = np.repeat(documents[features.lengths > 0], stream.lengths, axis=0)

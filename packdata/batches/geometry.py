@@ -10,6 +10,7 @@ Two documents of 3 and 5 tokens, aligned to 4, in a row of 16 slots whose paddin
 All of it is worked out on numbers per document and per row; what is done per slot is left to numpy's `repeat`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -91,18 +92,50 @@ class Geometry:
     lengths: Array
     bounds: Array
 
-    def token_slots(self) -> Array | slice:
-        """Index the tokens' slots, in order: a slice if they are the first ones, side by side."""
+    def place(
+        self, write: Callable[[Array], object], *, pad: int | float, like: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Make an array over the slots of which ``write`` fills in the tokens.
+
+        Args:
+            write: Fills the array that it is given: one value per token, end to end.
+            pad: What stands on all other slots.
+            like: Gives dtype and the shape of one value; int64 numbers if None.
+
+        Returns:
+            The array over the slots, shape ``(rows, width, *tail)``, and what was written, shape ``(tokens, *tail)``: a
+            view of it where tokens stand side by side from the first slot on, for nothing is then written twice.
+        """
+        dtype, tail = (np.dtype(np.int64), ()) if like is None else (like.dtype, like.shape[1:])
+        slots = np.empty((self.rows * self.width, *tail), dtype)
+        count = int(self.lengths.sum())
         before = np.cumsum(self.lengths) - self.lengths
         if np.array_equal(before, self.starts):
-            return slice(0, int(self.lengths.sum()))
-        return cast(Array, np.arange(self.lengths.sum()) + np.repeat(self.starts - before, self.lengths))
+            tokens = slots[:count]
+            slots[count:] = pad
+            write(tokens)
+        else:
+            tokens = np.empty((count, *tail), dtype)
+            write(tokens)
+            slots[:] = pad
+            slots[np.arange(count) + np.repeat(self.starts - before, self.lengths)] = tokens
+        return slots.reshape(self.rows, self.width, *tail), tokens
 
     def position_ids(self, offset: int) -> Array:
-        """Count the slots of each segment from ``offset``, shape ``(rows·width,)``."""
+        """Count the slots of each segment from ``offset``, shape ``(rows, width)``."""
         positions = np.arange(offset, self.bounds[-1] + offset)
         positions -= np.repeat(self.bounds[:-1], np.diff(self.bounds))
-        return positions
+        return positions.reshape(self.rows, self.width)
+
+    def document_ids(self) -> Array:
+        """Number each slot's document, -1 on padding, shape ``(rows, width)``."""
+        numbers = np.full(2 * len(self.lengths) + 1, -1)  # padding, a document, padding, a document, …, padding
+        numbers[1::2] = np.arange(len(self.lengths))
+        counts = np.empty_like(numbers)
+        counts[1::2] = self.lengths
+        ends = np.append(0, self.starts + self.lengths)
+        counts[::2] = np.append(self.starts, self.rows * self.width) - ends
+        return np.repeat(numbers, counts).reshape(self.rows, self.width)
 
 
 def lay_out(lengths: Array, feature_of: Array, *, features: int, reach_of: Array | None, shape: Shape) -> Geometry:

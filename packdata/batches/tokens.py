@@ -10,7 +10,6 @@ slot that predicts it is the one before. `TokenStream.shift` moves such values t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -53,38 +52,35 @@ class TokenStream:
             stops = stops[np.diff(reach_of, append=-1) != 0]
         return cls(lengths=lengths, feature_of=feature_of, reach_of=reach_of, stops=stops)
 
-    def shift(self, values: Array, pad: Any) -> Array:
-        """Move each token's value to the token before, which predicts it; ``pad`` where none is predicted."""
-        shifted = np.empty_like(values)
-        shifted[:-1] = values[1:]
-        shifted[self.stops] = pad
-        return shifted
+    def shift(self, values: Array, pad: int | float, out: Array) -> None:
+        """Write each token's value to the token before, which predicts it; ``pad`` where none is predicted."""
+        out[:-1] = values[1:]
+        out[self.stops] = pad
 
 
-def read_labels(features: Features, targets: str | Sequence[str] | None) -> Array | None:
+def read_labels(features: Features, targets: str | Sequence[str] | None, ids: Array) -> Array:
     """Combine labels and masks into one label per token, un-shifted.
 
     Args:
         features: What was read.
         targets: As `PackingCollator` takes it.
+        ids: The token ids, int64, shape ``(tokens,)``.
 
     Returns:
-        int64, shape ``(tokens,)``, ``IGNORE_INDEX`` where a token is not to be learnt; None: all are.
+        int64, shape ``(tokens,)``, ``IGNORE_INDEX`` where a token is not to be learnt; ``ids`` itself if all are.
     """
     if not features.mappings or targets == "all":
-        return None
+        return ids
     if targets is None:
         keys = [key for key in SUPERVISION if any(key in mapping for mapping in features.mappings)]
     else:
         keys = [targets] if isinstance(targets, str) else list(targets)
-    labels = None
+    labels = ids
     if "labels" in keys:
         labels = np.concatenate(features.per_token("labels", "iu"), dtype=np.int64)
         _check_labels(labels, features)
     for key in keys:
         if key != "labels":
-            if labels is None:
-                labels = np.concatenate(features.input_ids, dtype=np.int64, casting="unsafe")
             mask = np.concatenate([column != 0 for column in features.per_token(key, "biu")])
             labels = np.where(mask, labels, IGNORE_INDEX)
     return labels
