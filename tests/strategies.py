@@ -189,3 +189,29 @@ def _strided(values):
     array = np.zeros(2 * len(values), np.int64)
     array[::2] = values
     return array[::2]
+
+
+# --- planning
+
+
+@st.composite
+def plan_requests(draw, *, groups=True, strategies=("best_fit", "sequential", "concat")):
+    """Lengths, and options for ``plan_packs`` that fit together, over-long documents included."""
+    budget = draw(st.integers(1, 24))
+    lengths = draw(st.lists(st.integers(0, 3 * budget if draw(st.booleans()) else budget), max_size=30))
+    align = draw(st.sampled_from([width for width in (1, 1, 2, 3, 4) if width <= budget]))
+    over = any(length > budget // align * align for length in lengths)
+    options = {
+        "strategy": draw(st.sampled_from(strategies)),
+        "overlong": draw(st.sampled_from(["truncate", "truncate_left", "split", "drop", *(() if over else ("error",))])),
+        "max_documents": draw(st.none() | st.integers(1, 5)),
+        "align": align,
+        "packs_multiple_of": draw(st.sampled_from([1, 1, 2, 5])),
+        "window": draw(st.none() | st.integers(1, 12)),
+        "seed": draw(st.none() | st.integers(0, 5) | st.tuples(st.integers(0, 3), st.integers(0, 3))),
+    }
+    if groups and options["strategy"] != "concat" and draw(st.booleans()):
+        span = options["window"] or max(len(lengths), 1)
+        options["groups"] = [number // span * 100 + draw(st.integers(0, 8)) for number in range(len(lengths))]
+        options["overlong"] = "drop"
+    return lengths, budget, options

@@ -23,8 +23,8 @@ def spread_bounds(bounds: Int64[np.ndarray, " bounds"], multiple: int) -> Int64[
         The bounds of more packs over the same items.
 
     Example:
-        >>> spread_bounds(np.array([0, 4, 5]), 4)
-        array([0, 2, 4, 5, 5])
+        >>> spread_bounds(np.array([0, 4, 5]), 3)
+        array([0, 2, 4, 5])
     """
     missing = _missing(len(bounds) - 1, multiple)
     while missing:
