@@ -435,3 +435,25 @@ def draft_loss_block_by_block(drafter, embedding, stream, blocks: dict[tuple[int
             if owner == anchor:
                 total = total - weight * logs[place, stream["input_ids"][0, slot]]
     return total
+
+
+# --- losses
+
+
+def step_loss(documents, mode, *, max_length=None, groups=None):
+    """The loss of a step by hand; a document is the list of its token losses."""
+    groups = range(len(documents)) if groups is None else groups
+    tokens = [loss for document in documents for loss in document]
+    mean = lambda losses: sum(losses) / len(losses) if losses else 0.0  # noqa: E731
+    if mode == "token_mean":
+        return mean(tokens)
+    if mode == "sequence_mean":
+        return mean([mean(document) for document in documents if document])
+    if mode == "sequence_sum":
+        return mean([sum(document) for document in documents])
+    if mode == "constant":
+        return mean([sum(document) / max_length for document in documents])
+    by_group = {}
+    for group, document in zip(groups, documents, strict=True):
+        by_group.setdefault(group, []).extend(document)
+    return mean([mean(losses) for losses in by_group.values() if losses])

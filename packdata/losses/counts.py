@@ -76,7 +76,8 @@ def loss_scale(count: int | Tensor, *, averaged_over: int, extra_divisor: int = 
         if number < 1:
             raise ValueError(f"{name} must be at least 1, got {number}")
     if isinstance(count, Tensor):
-        return averaged_over * extra_divisor / count.clamp(min=1)
+        precise = torch.float32 if count.device.type == "mps" else torch.float64
+        return averaged_over * extra_divisor / count.clamp(min=1).to(precise)
     if count < 0:
         raise ValueError(f"count must not be negative, got {count}")
     return averaged_over * extra_divisor / max(count, 1)

@@ -30,7 +30,7 @@ PerDocument = Sequence[int] | np.ndarray[Any, np.dtype[Any]] | Tensor
 
 def target_weights(
     batch: Mapping[str, Any],
-    mode: Mode,
+    mode: str,
     *,
     max_length: int | None = None,
     groups: PerDocument | None = None,
