@@ -1,7 +1,7 @@
-"""The ``packdata`` command: see data packed, estimate, pack, inspect, and check, from a terminal.
+"""The ``packdata`` command: estimate, pack, inspect and check from a terminal.
 
-Exit codes: 0 done; 1 what was asked for does not hold (``--strict``, ``check``, ``check-model``); 2 wrong input, with one
-line on stderr that says what to do; 130 interrupted.
+Exit codes: 0 done; 1 what was asked for does not hold (``--strict``, ``check``, ``check-model``); 2 wrong input, with
+one line on stderr that says what to do; 130 interrupted.
 """
 
 import os
@@ -11,41 +11,51 @@ from collections.abc import Sequence
 FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 
 
+class DoesNotHold(Exception):  # noqa: N818 - an answer, not a fault
+    """What the user asked to hold does not: the message says what."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Args:
-        arguments: What stands behind the command's name; None for the process's own.
+        arguments: What stands behind the command's name; None for the process's own. None at all shows the help.
 
     Returns:
         The exit code.
     """
     try:
-        from .app import app
-    except ModuleNotFoundError as error:
-        return _complain(f"{error.name} is missing: pip install 'packdata[cli]'", WRONG_INPUT)
-    try:
-        return int(app(arguments, prog_name="packdata", standalone_mode=False) or 0)
+        code = _run(list(sys.argv[1:] if arguments is None else arguments) or ["--help"])
+        sys.stdout.flush()  # here, where a closed pipe is still caught
     except BrokenPipeError:  # the reader (head, less) had enough; nothing more may be written, not even at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except DoesNotHold as error:
+        return _complain(str(error), FAILED)
     except (ValueError, TypeError, OSError) as error:
         return _complain(str(error) or type(error).__name__, WRONG_INPUT)
-    except (KeyboardInterrupt, Exception) as error:
-        return _complain_of(error)
+    return _complain("interrupted", INTERRUPTED) if code == INTERRUPTED else code
 
 
-def _complain_of(error: BaseException) -> int:
-    """Handle what the parser of the command line raises; anything else is a bug and keeps its traceback."""
-    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
-        return _complain("interrupted", INTERRUPTED)
-    if hasattr(error, "format_message"):
-        return _complain(f"{error.format_message()} (see packdata --help)", WRONG_INPUT)
-    raise error
+def _run(arguments: list[str]) -> int:
+    try:
+        from .app import app
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{error.name} is missing: pip install 'packdata[cli]'") from None
+    try:
+        return int(app(arguments, prog_name="packdata", standalone_mode=False) or 0)
+    except Exception as error:
+        if type(error).__name__ == "Abort":  # what becomes of Ctrl-C in some versions of the parser
+            return INTERRUPTED
+        if hasattr(error, "format_message"):  # the parser's own errors, of whichever library it is made
+            raise ValueError(f"{error.format_message()} (see packdata --help)") from None
+        raise
 
 
 def _complain(message: str, code: int) -> int:
-    from packdata.report.visible import visible
+    from packdata.report.visible import visible  # not for the commands that go well
 
     print(f"packdata: {visible(' '.join(message.split()))}", file=sys.stderr)
     return code

@@ -14,6 +14,8 @@ from jaxtyping import Bool, Float64, Int64
 
 from packdata.layout import IGNORE_INDEX
 
+from .rows import learnt_tokens
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
@@ -22,7 +24,7 @@ class Counts:
     Attributes:
         slots: All positions, padding included.
         padding: Slots without a token.
-        first_tokens: Documents' first tokens, which nothing in their own document predicts.
+        first_tokens: Documents' first tokens that nothing predicts (all of them, unless targets cross documents).
         masked: Tokens that the caller's labels or masks left out.
         targets: Tokens that are learnt: slots - padding - first_tokens - masked.
         documents: Documents in the batch.
@@ -89,7 +91,7 @@ def count_slots(batch: Mapping[str, Any]) -> Counts:
     is_token, has_target = document_ids >= 0, batch["targets"].cpu().numpy() != IGNORE_INDEX
     documents = np.unique(document_ids[is_token])
     tokens, learnt = int(is_token.sum()), int(has_target.sum())
-    first_tokens = _unpredicted_first_tokens(document_ids, has_target)
+    first_tokens = int((_first_tokens(document_ids) & ~learnt_tokens(document_ids, has_target)).sum())
     return Counts(
         slots=document_ids.size,
         padding=document_ids.size - tokens,
@@ -101,17 +103,12 @@ def count_slots(batch: Mapping[str, Any]) -> Counts:
     )
 
 
-def _unpredicted_first_tokens(
-    document_ids: Int64[np.ndarray, "rows slots"], has_target: Bool[np.ndarray, "rows slots"]
-) -> int:
-    before = np.pad(document_ids, ((0, 0), (1, 0)), constant_values=-2)[:, :-1]
-    is_first = (document_ids >= 0) & (document_ids != before)
-    # Targets across documents (cross_document_targets) are predicted by the slot before, whoever owns it.
-    predicted = np.pad(has_target, ((0, 0), (1, 0)))[:, :-1]
-    return int((is_first & ~predicted).sum())
+def _first_tokens(document_ids: Int64[np.ndarray, "rows slots"]) -> Bool[np.ndarray, "rows slots"]:
+    before = np.pad(document_ids, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
+    return np.asarray((document_ids >= 0) & (document_ids != before))
 
 
-def denominators(batch: Mapping[str, Any], losses: Any) -> Denominators:
+def denominators(batch: Any, losses: Any) -> Denominators:
     """Divide one batch's token losses in three ways.
 
     Args:

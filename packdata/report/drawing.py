@@ -98,7 +98,7 @@ def _letter(document: int) -> str:
 
 
 def _document_list(row: Row, decode: Decode, width: int, *, most: int = 12) -> Iterator[str]:
-    runs = row.documents()
+    runs = row.runs()
     for run in runs[:most]:
         yield clip(f"  {_letter(run.document)} {_describe(run, row)}{_beginning(run, row, decode)}", width).rstrip()
     if len(runs) > most:
@@ -109,7 +109,7 @@ def _describe(run: Run, row: Row) -> str:
     where = f"slots {run.start:,}–{run.stop - 1:,}"
     if run.document < 0:
         return f"{'padding':14} {where:20} {run.slots:>7,} slots "
-    return f"{row.names[run.document]:14} {where:20} {run.slots:>7,} tokens"
+    return f"{row.name(run.document):14} {where:20} {run.slots:>7,} tokens"
 
 
 def _beginning(run: Run, row: Row, decode: Decode) -> str:

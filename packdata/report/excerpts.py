@@ -59,15 +59,13 @@ def document_texts(row: Row, decode: Decode) -> list[DocumentText]:
         At most ``DOCUMENTS`` documents with at most ``TOKENS`` tokens.
     """
     ids = row.input_ids
-    runs = [run for run in row.documents() if run.document >= 0][:DOCUMENTS]
+    runs = [run for run in row.runs() if run.document >= 0][:DOCUMENTS]
     if ids is None or not runs:
         return []
-    # Targets stand at the slot that predicts; the token that is learnt is the next one.
-    learnt = np.pad(row.has_target, (1, 0))[:-1]
-    most = TOKENS // len(runs)
+    learnt, most = row.learnt, TOKENS // len(runs)
     return [
         DocumentText(
-            title=f"{row.names[run.document]} · {run.slots:,} tokens · {learnt[run.start : run.stop].sum():,} learnt",
+            title=f"{row.name(run.document)} · {run.slots:,} tokens · {learnt[run.start : run.stop].sum():,} learnt",
             style=hue(run.document),
             runs=list(_text_runs(ids[run.start : run.stop][:most], learnt[run.start : run.stop][:most], decode)),
             more=max(run.slots - most, 0),

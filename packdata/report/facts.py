@@ -1,11 +1,13 @@
 """The numbers of a packing, each with a name for people, a key for machines and a text."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from packdata.planning import Ledger
 
 from .denominators import Counts, Denominators
 from .overview import Overview
+from .overviews import overview_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +93,12 @@ SLOT_MEAN = "slots: slot mean, WRONG, as it counts slots that predict nothing"
 
 def _division(key: str, numerator: str, divisor: int, what: str, value: int | float) -> Fact:
     return fact(key, f"{numerator} / {divisor:,} {what}", value, f"{value:.6f}")
+
+
+def numbers_of(obj: Any, tokenizer: Any = None) -> dict[str, Any]:
+    """Give the numbers of a packing by their keys, and its warnings, for JSON."""
+    overview = overview_of(obj, tokenizer)
+    facts = facts_of(overview)
+    facts += [] if overview.ledger is None else ledger_facts(overview.ledger)
+    facts += [] if overview.counts is None else counting_facts(overview.counts)
+    return {fact.key: fact.value for fact in facts} | {"title": overview.title, "warnings": overview.warnings}

@@ -107,7 +107,8 @@ class Overview:
 
     def spread(self, most: int) -> list[int]:
         """Return at most ``most`` packs, evenly spaced over all."""
-        return sorted({index * self.packs // min(most, self.packs) for index in range(min(most, self.packs))})
+        shown = min(most, self.packs)
+        return [index * self.packs // shown for index in range(shown)]
 
 
 def _sums(values: Integer[np.ndarray, " spans"], bounds: Int64[np.ndarray, " bounds"]) -> Int64[np.ndarray, " packs"]:

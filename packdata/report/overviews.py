@@ -29,9 +29,11 @@ def overview_of(obj: Any, tokenizer: Any = None) -> Overview:
 
     if isinstance(obj, PackedBatch):
         return of_batch(obj, tokenizer)
-    from .datasets import of_dataset
+    from packdata.sources import PackedDataset
 
-    return of_dataset(obj, tokenizer)
+    from .packed import of_dataset, of_packed_dataset
+
+    return of_packed_dataset(obj, tokenizer) if isinstance(obj, PackedDataset) else of_dataset(obj, tokenizer)
 
 
 def of_plan(plan: Plan) -> Overview:

@@ -149,5 +149,5 @@ def _detail(overview: Overview, index: int, decode: Decode) -> PackDetail:
         shape="square" if row.slots <= SHORT else "triangle",
         strip=strip_boxes(row, decode),
         texts=texts,
-        more=len(row.names) - len(texts),
+        more=row.documents - len(texts),
     )

@@ -40,7 +40,7 @@ def plot(obj: Any, ax: Any = None, *, packs: int = PACKS) -> Any:
 
 
 def _bar(ax: Any, row: Row, height: int) -> None:
-    runs = row.documents()
+    runs = row.runs()
     colours = [f"C{run.document % 10}" if run.document >= 0 else "0.85" for run in runs]
     ax.broken_barh(
         [(run.start, run.slots) for run in runs], (height - 0.4, 0.8), color=colours, edgecolor="white", linewidth=0.5

@@ -18,9 +18,9 @@ def pack_boxes(row: Row) -> list[Box]:
             return f"{len(runs)} short documents, {_slots(runs)}"
         if first.document < 0:
             return f"padding, {first.slots:,} slots"
-        return f"{row.names[first.document]}, {first.slots:,} tokens, {_slots(runs)}"
+        return f"{row.name(first.document)}, {first.slots:,} tokens, {_slots(runs)}"
 
-    return list(boxes_of(row.documents(), slots=row.slots, title=title))
+    return list(boxes_of(row.runs(), slots=row.slots, title=title))
 
 
 def strip_boxes(row: Row, decode: Decode) -> list[Box]:
@@ -90,4 +90,4 @@ def _owner(row: Row, run: Run) -> str:
     first, last = documents[0], max(documents)
     if first < 0:
         return "padding"
-    return row.names[first] + (f" to {row.names[last]}" if last > first else "")
+    return row.name(first) + (f" to {row.name(last)}" if last > first else "")

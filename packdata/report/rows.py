@@ -3,10 +3,10 @@
 Everything that is drawn of a single row (text, grid, strip) is drawn from this one form, whatever it came from.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int, Int64
@@ -19,8 +19,7 @@ SHORT = 32
 """Most slots of a row that is drawn slot by slot."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Run:
+class Run(NamedTuple):
     """Neighbouring slots that belong together: a document, padding, or a part of one.
 
     Attributes:
@@ -48,7 +47,8 @@ class Row:
     Attributes:
         document_ids: The row's own number of the document in each slot, from 0; -1 on padding.
         segments: Boundaries of attention in the row, from 0 to the number of slots.
-        names: What to call each document, ``"document 17"``.
+        documents: Number of documents in the row.
+        name: Says what to call a document, by its number in the row: ``"document 17"``.
         input_ids: Token ids, or None where only the plan is known.
         targets: What each slot must predict, ``IGNORE_INDEX`` where nothing, or None where only the plan is known.
         position_ids: Positions, or None where only the plan is known.
@@ -56,7 +56,8 @@ class Row:
 
     document_ids: Int64[np.ndarray, " slots"]
     segments: Int[np.ndarray, " bounds"]
-    names: list[str]
+    documents: int
+    name: Callable[[int], str]
     input_ids: Int64[np.ndarray, " slots"] | None = None
     targets: Int64[np.ndarray, " slots"] | None = None
     position_ids: Int64[np.ndarray, " slots"] | None = None
@@ -78,7 +79,12 @@ class Row:
             return np.zeros(self.slots, dtype=bool)
         return np.asarray(self.targets != IGNORE_INDEX)
 
-    def documents(self) -> list[Run]:
+    @property
+    def learnt(self) -> Bool[np.ndarray, " slots"]:
+        """Which tokens some slot predicts (un-shifted, what Hugging Face calls labels)."""
+        return np.asarray(learnt_tokens(self.document_ids[None], self.has_target[None])[0])
+
+    def runs(self) -> list[Run]:
         """Cut the row where the document changes; padding comes as runs of document -1."""
         return list(_runs(self.document_ids))
 
@@ -91,7 +97,25 @@ class Row:
         ]
 
 
-def _runs(document_ids: np.ndarray, *others: np.ndarray) -> Iterator[Run]:
+def learnt_tokens(
+    document_ids: Int64[np.ndarray, "rows slots"], has_target: Bool[np.ndarray, "rows slots"]
+) -> Bool[np.ndarray, "rows slots"]:
+    """Say which tokens are learnt, given which slots predict: the target of a token's slot is the row's next token.
+
+    Alignment may lie between the two, where targets cross documents.
+
+    Example:
+        >>> learnt_tokens(np.array([[0, 0, -1, 1, 1]]), np.array([[True, True, False, False, False]])).tolist()
+        [[False, True, False, True, False]]
+    """
+    learnt = np.zeros_like(has_target)
+    slots = np.flatnonzero(document_ids >= 0)
+    same_row = slots[1:] // document_ids.shape[1] == slots[:-1] // document_ids.shape[1]
+    learnt.flat[slots[1:]] = has_target.flat[slots[:-1]] & same_row
+    return learnt
+
+
+def _runs(document_ids: Int64[np.ndarray, " slots"], *others: Bool[np.ndarray, " slots"]) -> Iterator[Run]:
     changes = np.zeros(max(len(document_ids) - 1, 0), dtype=bool)
     for values in (document_ids, *others):
         changes |= values[1:] != values[:-1]
@@ -112,10 +136,8 @@ def row_of_pack(pack: Pack, *, budget: int, align: int = 1) -> Row:
     return Row(
         document_ids=np.pad(document_ids, (0, padding), constant_values=-1),
         segments=cu_seqlens_from_lengths(np.append(taken, padding) if padding else taken),
-        names=[
-            f"document {document}" + (f" from token {start}" if start else "")
-            for document, start in zip(pack.documents.tolist(), pack.starts.tolist(), strict=True)
-        ],
+        documents=len(pack),
+        name=lambda i: f"document {pack.documents[i]}" + (f" from token {pack.starts[i]}" if pack.starts[i] else ""),
     )
 
 
@@ -126,10 +148,10 @@ def row_of_batch(batch: Mapping[str, Any], index: int) -> Row:
     offsets = batch["cu_seqlens"].cpu().numpy().astype(np.int64) - index * slots
     real = document_ids[document_ids >= 0]
     first = int(real[0]) if len(real) else 0
-    names = [f"document {first + i}" for i in range(int(real[-1]) - first + 1 if len(real) else 0)]
     return Row(
         document_ids=np.where(document_ids >= 0, document_ids - first, -1),
         segments=np.unique(offsets[(offsets >= 0) & (offsets <= slots)]),
-        names=names,
+        documents=len(np.unique(real)),
+        name=lambda i: f"document {first + i}",
         **{key: batch[key][index].cpu().numpy() for key in ("input_ids", "targets", "position_ids")},
     )

@@ -44,13 +44,13 @@ class Tokenize:
         """Look up a token, None if there is no such token."""
         if self.tokenizer == BYTES:
             return None
-        return self._loaded.get_vocab().get(token)
+        return self.loaded.get_vocab().get(token)
 
     def _encode(self, texts: list[str]) -> pa.Array:
         if self._is_file:
-            ids = [encoding.ids for encoding in self._loaded.encode_batch(texts, add_special_tokens=False)]
+            ids = [encoding.ids for encoding in self.loaded.encode_batch(texts, add_special_tokens=False)]
         else:
-            ids = self._loaded(texts, add_special_tokens=False, return_attention_mask=False)["input_ids"]
+            ids = self.loaded(texts, add_special_tokens=False, return_attention_mask=False)["input_ids"]
         return pa.array(ids, pa.list_(pa.int32()))
 
     @property
@@ -58,7 +58,8 @@ class Tokenize:
         return Path(self.tokenizer).is_file()
 
     @cached_property
-    def _loaded(self) -> Any:
+    def loaded(self) -> Any:
+        """The tokenizer itself: a ``tokenizers.Tokenizer`` of a file, a transformers tokenizer of a folder."""
         try:
             if self._is_file:
                 from tokenizers import Tokenizer

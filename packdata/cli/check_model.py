@@ -1,0 +1,48 @@
+"""``packdata check-model``: does this model, on this machine, keep packed documents apart?"""
+
+from typing import Annotated
+
+import typer
+
+from . import DoesNotHold
+from .options import Json, say
+
+LENGTHS = (5, 9, 3, 7)
+"""Tokens of the documents that the model is tried on."""
+
+
+def check_model(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A saved model's folder, or a config class, made tiny.")
+    ],
+    attention: Annotated[str, typer.Option(help="Attention implementations, several with commas.")] = "eager,sdpa",
+    json: Json = False,
+) -> None:
+    """Change one packed document and look for the change in the others: isolated, leaks, or refuses.
+
+    Examples:
+    packdata check-model ./my-model --attention sdpa
+
+    packdata check-model LlamaConfig
+    """
+    import torch
+
+    from packdata.batches import PackingCollator
+    from packdata.checks import check_isolation
+    from packdata.checks.tiny import model_maker
+
+    make, reports = model_maker(model), {}
+    for implementation in attention.split(","):
+        made = make(implementation)
+        numbers = torch.Generator().manual_seed(0)
+        # Ids 0 to 2 are often markers, on which some models act.
+        words = [torch.randint(3, made.config.vocab_size, (length,), generator=numbers) for length in LENGTHS]
+        reports[implementation] = check_isolation(made, PackingCollator()([{"input_ids": ids} for ids in words]))
+    say(
+        lambda: "\n".join(f"{name}: {report}" for name, report in reports.items()),
+        lambda: {name: {"verdict": report.verdict, "cause": report.cause} for name, report in reports.items()},
+        as_json=json,
+    )
+    bad = [name for name, report in reports.items() if not report]
+    if bad:
+        raise DoesNotHold(f"documents are not kept apart with {', '.join(bad)}")

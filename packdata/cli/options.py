@@ -1,0 +1,31 @@
+"""Options that several commands share, and what is read with them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Input = Annotated[
+    Path,
+    typer.Argument(metavar="INPUT", help="A .jsonl, .parquet, .arrow or .txt file, a folder of them, a saved dataset."),
+]
+Packed = Annotated[Path, typer.Argument(metavar="PACKED", help="A folder that 'packdata pack' wrote.")]
+Budget = Annotated[int, typer.Option(help="The most tokens in a pack.")]
+Tokenizer = Annotated[
+    str | None,
+    typer.Option(metavar="PATH|bytes", help="A tokenizer.json, a tokenizer's folder, or 'bytes'; none for input_ids."),
+]
+TextColumn = Annotated[str, typer.Option(help="The column that holds the text, with a tokenizer.")]
+Split = Annotated[str | None, typer.Option(help="Which split of a saved dataset that has several.")]
+SampleBy = Annotated[str, typer.Option(help="What a document of a text file is: line, paragraph or document.")]
+Bos = Annotated[str | None, typer.Option(metavar="TOKEN|ID", help="Begin each document with this token.")]
+Eos = Annotated[str | None, typer.Option(metavar="TOKEN|ID", help="End each document with this token.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines instead of text.")]
+Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the report as a page.")]
+
+
+def say(text: Callable[[], str], data: Callable[[], dict[str, Any]], *, as_json: bool) -> None:
+    """Print a result, for people or for machines; only what is printed is made."""
+    print(json.dumps(data()) if as_json else text())
