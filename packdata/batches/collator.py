@@ -99,6 +99,8 @@ class PackingCollator:
                 raise ValueError(f"{name} must be an integer, got {getattr(self, name)!r}")
         if not (self.boundaries in (None, "seq_lengths") or callable(self.boundaries)):
             raise ValueError(f'boundaries must be None, "seq_lengths" or a callable, got {self.boundaries!r}')
+        if not self.targets and self.targets is not None:
+            raise ValueError(f'targets must be None, "all", a name or several, got {self.targets!r}')
         for name, column in (self.columns or {}).items():
             if name in _OWN_KEYS:
                 raise ValueError(f"columns cannot hold {name!r}: the batch has its own")

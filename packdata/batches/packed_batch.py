@@ -151,7 +151,7 @@ class PackedBatch(dict[str, Any]):
             if isinstance(value, Tensor)
         ]
         head = (
-            f"PackedBatch: {rows} rows of {width} slots, {self.num_documents} documents, {self.num_tokens} tokens "
+            f"PackedBatch: {rows} row{'s' * (rows != 1)} of {width} slots, {self.num_documents} documents, {self.num_tokens} tokens "
             f"({self.num_tokens / max(rows * width, 1):.1%} full), {self.get('num_targets', '?')} targets, "
             f"max_seqlen {self.get('max_seqlen', '?')}"
         )
@@ -198,10 +198,12 @@ class PackedBatch(dict[str, Any]):
                 elsewhere does not matter, NaN included.
 
         Returns:
-            Shape ``[documents, *tail]``, dtype and device of ``values``; 0 for a document without such slots.
+            Shape ``[documents, *tail]``, on the device of ``values`` and in their dtype, but float32 for half
+            precision, which cannot add up many; 0 for a document without such slots.
         """
         self._check_slots(values, "values")
         flat = values.flatten(0, 1)
+        flat = flat.float() if flat.is_floating_point() and flat.itemsize < 4 else flat
         counted = self._counted(over).view(-1, *[1] * (flat.dim() - 1))
         index = self.document_ids.flatten() + 1  # padding, -1, is added up in front and cut off
         sums = flat.new_zeros(self.num_documents + 1, *flat.shape[1:])
