@@ -98,7 +98,9 @@ def test_best_fit_gives_the_loads_of_the_naive_oracle(lengths, max_documents, al
     items = [(length, 1) for length in rounded(lengths, align) if length]
     naive = oracles.best_fit_decreasing(items, 16, max_documents)
     assert loads(plan) == sorted(sum(size for size, _ in pack) for pack in naive)
-    full = [pack for pack in naive if len(pack) == max_documents and sum(size for size, _ in pack) < 16 // align * align]
+    full = [
+        pack for pack in naive if len(pack) == max_documents and sum(size for size, _ in pack) < 16 // align * align
+    ]
     assert plan.ledger.packs_capped == len(full)
 
 
@@ -112,7 +114,9 @@ def test_best_fit_gives_the_loads_of_the_naive_oracle_with_few_equal_lengths(len
 @given(document_lengths(budget=8, max_size=40), st.none() | st.integers(3, 8), st.data())
 def test_best_fit_of_groups_gives_the_loads_of_the_naive_oracle(lengths, max_documents, data):
     groups = data.draw(st.lists(st.integers(0, 20), min_size=len(lengths), max_size=len(lengths)))
-    members = [[length for length, group in zip(lengths, groups, strict=True) if group == one and length] for one in range(21)]
+    members = [
+        [length for length, group in zip(lengths, groups, strict=True) if group == one and length] for one in range(21)
+    ]
     items = [(sum(group), len(group)) for group in members if group]
     fitting = [item for item in items if item[0] <= 16 and item[1] <= (max_documents or 99)]
     plan = plan_packs(lengths, 16, groups=groups, max_documents=max_documents, overlong="drop")

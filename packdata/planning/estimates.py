@@ -14,6 +14,7 @@ import numpy as np
 from packdata.layout import as_lengths
 
 from .blocks import Array, blocks
+from .edge import no_type_check
 from .overlong import cut_overlong
 from .patterns import patterns_of, refuse_overlong
 from .planner import plan_packs
@@ -93,6 +94,7 @@ class Estimate:
         return "\n".join([*lines, *(f"warning: {row.warning}" for row in self.rows if row.warning)])
 
 
+@no_type_check
 def estimate(
     lengths: Any = None,
     *,

@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from .edge import no_type_check
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
@@ -79,6 +81,7 @@ class Ledger:
         return asdict(self)
 
     @classmethod
+    @no_type_check
     def from_dict(cls, counts: dict[str, Any]) -> "Ledger":
         """Read what ``to_dict`` wrote.
 

@@ -8,6 +8,7 @@ import numpy as np
 from packdata.layout import as_lengths
 
 from .blocks import Array
+from .edge import no_type_check
 from .fit import Placements, best_fit
 from .overlong import over_budget
 from .policy import Policy
@@ -63,6 +64,7 @@ class Patterns:
         """The share of all slots that hold a token; 1.0 where there is no pack."""
         return self.tokens / (self.packs * self.policy.budget) if self.packs else 1.0
 
+    @no_type_check
     def deal(self, length: int, first: int, count: int) -> tuple[Array, Array]:
         """Say where documents of one length go.
 
@@ -103,6 +105,7 @@ class Patterns:
         )
 
 
+@no_type_check
 def plan_patterns(
     counts: Any,
     budget: int,

@@ -4,7 +4,7 @@ import operator
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class Plan:
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
-    def __getitem__(self, index: int) -> Pack:
+    def __getitem__(self, index: SupportsIndex) -> Pack:
         position = operator.index(index)
         if not -len(self) <= position < len(self):
             raise IndexError(f"pack {index} of a plan of {len(self)} packs")

@@ -17,6 +17,7 @@ from packdata.layout import as_lengths
 
 from .accounts import account
 from .blocks import Array
+from .edge import no_type_check
 from .fingerprints import fingerprint
 from .items import Items, as_groups, group_spans, groups_within
 from .overlong import Spans, cut_overlong
@@ -28,6 +29,7 @@ from .spread import spread_bounds
 from .strategies import STRATEGIES
 
 
+@no_type_check
 def plan_packs(
     lengths: Any,
     budget: int,

@@ -5,7 +5,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from .randomness import Seed, generator
+from .edge import no_type_check
+from .randomness import Seed, plain_seed
 
 Strategy = Literal["best_fit", "sequential", "concat"]
 Overlong = Literal["error", "truncate", "truncate_left", "split", "drop"]
@@ -14,6 +15,7 @@ LARGEST_BUDGET = 2**31 - 1
 """Boundaries within a pack are int32."""
 
 
+@no_type_check
 @dataclass(frozen=True, kw_only=True)
 class Policy:
     """The options of ``plan_packs``; see there.
@@ -51,10 +53,7 @@ class Policy:
         if self.align > self.budget:
             raise ValueError(f"align must not be over the budget of {self.budget}, got {self.align}")
         if self.seed is not None:
-            generator(self.seed)
-            parts = self.seed if isinstance(self.seed, tuple | list) else None
-            plain = tuple(int(part) for part in parts) if parts is not None else int(self.seed)  # type: ignore[arg-type]
-            object.__setattr__(self, "seed", plain)
+            object.__setattr__(self, "seed", plain_seed(self.seed))
 
     @property
     def units(self) -> int:
@@ -78,5 +77,5 @@ def _whole(name: str, value: object) -> int | None:
 
 
 def _known(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")

@@ -59,16 +59,11 @@ def load_fields(folder: Path) -> dict[str, Any]:
     for name, array in arrays.items():
         if _checksum(array) != header["checksums"][name]:
             raise ValueError(f"damaged plan in {folder}: {name}.npy is not the file that was saved; plan again")
-    policy = header["policy"]
-    if isinstance(policy.get("seed"), list):
-        policy["seed"] = tuple(policy["seed"])
-    return {
-        "starts": None,
-        **arrays,
-        "policy": Policy(**policy),
-        "ledger": Ledger.from_dict(header["ledger"]),
-        "fingerprint": header["fingerprint"],
-    }
+    try:
+        policy, ledger = Policy(**header["policy"]), Ledger.from_dict(header["ledger"])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"damaged plan in {folder}: {error}") from None
+    return {"starts": None, **arrays, "policy": policy, "ledger": ledger, "fingerprint": header["fingerprint"]}
 
 
 def _header(folder: Path) -> dict[str, Any]:
