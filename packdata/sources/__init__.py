@@ -11,5 +11,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "ledgers": ["ledger_of"],
         "packed_dataset": ["PackedDataset"],
         "packing": ["pack_table"],
+        "stream_packer": ["StreamPacker"],
     },
 )
