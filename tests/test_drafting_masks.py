@@ -86,7 +86,7 @@ def test_the_tables_agree_at_a_larger_size(options):
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(blocks())
 def test_flex_attention_gives_what_the_dense_mask_gives(given_blocks):
     *lists, options = given_blocks

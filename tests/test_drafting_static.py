@@ -31,6 +31,8 @@ WIDTH, VOCABULARY, BUDGET, ANCHORS, BLOCK = 16, 32, 192, 8, 4
 GEOMETRY = DrafterGeometry(
     hidden_size=WIDTH, captured=2, layers=2, heads=3, kv_heads=1, head_dim=6, intermediate_size=24
 )
+# torch's own, where its compiler meets a custom gradient
+pytestmark = pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
 DATA_DEPENDENT = {"nonzero", "_local_scalar_dense", "masked_select", "item", "unique", "unique2", "equal", "bincount"}
 
 
@@ -72,7 +74,7 @@ def arguments_of(lengths, seed=0):
 
 
 def test_no_op_of_the_trace_depends_on_values():
-    graph = make_fx(every_part)(*arguments_of([30, 50, 7]))
+    graph = make_fx(every_part, tracing_mode="fake")(*arguments_of([30, 50, 7]))
     targets = [node.target for node in graph.graph.nodes if node.op == "call_function"]
     used = {target.overloadpacket.__name__ for target in targets if isinstance(target, torch._ops.OpOverload)}
     assert len(used) > 20

@@ -2,9 +2,9 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from packdata.drafting.targets import DraftTargets
+from packdata.kernels import linear_cross_entropy
 from packdata.losses import LossSum
 
 
@@ -12,7 +12,8 @@ def draft_loss(hidden: Tensor, weight: Tensor, targets: DraftTargets, input_ids:
     """Sum the weighted cross-entropy of all draft slots.
 
     Slots of weight 0 give nothing, whatever stands in them, and take no gradient. With no target at all the total is
-    0 and every parameter behind ``hidden``, and ``weight``, gets a zero gradient.
+    0 and every parameter behind ``hidden``, and ``weight``, gets a zero gradient. The logits are never held all at
+    once.
 
     Args:
         hidden: The drafter's states, shape ``(1, A * B, H)``.
@@ -38,9 +39,10 @@ def draft_loss(hidden: Tensor, weight: Tensor, targets: DraftTargets, input_ids:
             f"hidden must be (1, {slots}, H) for targets of {tuple(targets.label_weight.shape)} and weight (V, H), "
             f"got {tuple(hidden.shape)} and {tuple(weight.shape)}"
         )
-    weights = targets.label_weight.reshape(-1)
-    states = torch.where(weights[:, None] > 0, hidden[0], 0)
-    logits = states @ weight.T
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    losses = cross_entropy(logits, input_ids[0, targets.label_index.reshape(-1)], reduction="none")
-    return LossSum((losses * weights).sum(), weights.sum())
+    weights = targets.label_weight.reshape(1, slots)
+    weighted = weights > 0
+    # Every slot goes through the head, whatever its weight: how many have one is not known without asking the device.
+    states = torch.where(weighted[..., None], hidden, 0)
+    tokens = torch.where(weighted, input_ids[0, targets.label_index].reshape(1, slots), 0)
+    loss = linear_cross_entropy(states, weight, tokens, weights=weights, num_targets=slots)
+    return LossSum(loss.total, weights.sum())
