@@ -99,7 +99,7 @@ def largest_difference(model: Qwen3ForCausalLM, batch: packdata.PackedBatch) -> 
 def print_histogram(lengths: np.ndarray) -> None:
     """Print how many documents there are of each length, a line per bucket."""
     counts, edges = np.histogram(lengths, bins=[0, *BUCKETS, BUDGET])
-    for count, low, high in zip(counts, edges, edges[1:], strict=True):
+    for count, (low, high) in zip(counts, itertools.pairwise(edges), strict=True):
         print(f"  {low:>5} to {high:>5} tokens: {count:>5} {'#' * int(np.ceil(count / counts.max() * 40))}")
 
 
