@@ -201,7 +201,7 @@ def lengths_of_runs(values):
 def lengths_by_markers(ids, *, eos, bos=None):
     """Split at end markers, token by token; where one id starts and ends documents, the first of a document starts."""
     documents, fresh = [], True
-    for index, token in enumerate(ids):
+    for token in ids:
         starts = fresh or (token == bos != eos)
         if starts:
             documents.append(0)
@@ -457,3 +457,58 @@ def step_loss(documents, mode, *, max_length=None, groups=None):
     for group, document in zip(groups, documents, strict=True):
         by_group.setdefault(group, []).extend(document)
     return mean([mean(losses) for losses in by_group.values() if losses])
+
+
+# --- sources
+
+
+def packed_rows(columns, plan):
+    """The rows of a packed dataset, token by token: spans joined, masks folded into labels."""
+    rows = []
+    for pack in plan:
+        spans = list(zip(pack.documents.tolist(), pack.starts.tolist(), pack.lengths.tolist(), strict=True))
+        row = {name: [] for name in columns if name not in ("completion_mask", "assistant_masks")}
+        if supervised := {"labels", "completion_mask", "assistant_masks"} & set(columns):
+            row["labels"] = []
+        for document, start, length in spans:
+            for place in range(start, start + length):
+                for name in row:
+                    if name != "labels":
+                        row[name].append(columns[name][document][place])
+                if supervised:
+                    learnt = place > start and is_learnt_token(columns, document, place)
+                    label = columns["labels" if "labels" in columns else "input_ids"][document][place]
+                    row["labels"].append(label if learnt else -100)
+        rows.append(row | {"seq_lengths": [length for _, _, length in spans]})
+    return rows
+
+
+def is_learnt_token(columns, document, place):
+    masked = any(name in columns and not columns[name][document][place] for name in ("completion_mask", "assistant_masks"))
+    return not masked and ("labels" not in columns or columns["labels"][document][place] != -100)
+
+
+def marked(columns, *, bos=None, eos=None):
+    """Columns with begin and end markers where they are missing, one document at a time."""
+    result = {name: [list(row) for row in rows] for name, rows in columns.items()}
+    for number, ids in enumerate(columns["input_ids"]):
+        if not ids:
+            continue
+        add_bos = bos is not None and ids[0] != bos
+        lone = bos == eos and len(ids) == 1 and not add_bos
+        add_eos = eos is not None and (ids[-1] != eos or lone)
+        for name, rows in result.items():
+            first, last = rows[number][0], rows[number][-1]
+            begin = {"input_ids": bos, "labels": -100, "completion_mask": 0, "assistant_masks": 0}.get(name, first)
+            end = {"input_ids": eos, "labels": eos if last != -100 else -100}.get(name, last)
+            rows[number] = [begin] * add_bos + rows[number] + [end] * add_eos
+    return result
+
+
+def rows_of(packed):
+    """Rows of a table, a dataset, or a list of features, as lists."""
+    if hasattr(packed, "to_pylist"):
+        return packed.to_pylist()
+    if hasattr(packed, "to_list"):
+        return packed.to_list()
+    return [{name: np.asarray(values).tolist() for name, values in feature.items()} for feature in packed]

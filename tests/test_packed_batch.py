@@ -83,7 +83,7 @@ WALKS = {
     "copy.deepcopy": copy.deepcopy,
     "copy": lambda batch: batch.copy(),
     "to": lambda batch: batch.to("cpu", non_blocking=True),
-    "type and items": lambda batch: type(batch)({key: value for key, value in batch.items()}),
+    "type and items": lambda batch: type(batch)(dict(batch.items())),
     "copy and update": lambda batch: _updated(copy.copy(batch)),
 }
 
@@ -144,7 +144,9 @@ def test_policies_are_recorded():
 
 def test_wrong_tensors_are_named():
     batch = make()
-    with pytest.raises(ValueError, match=r"tensor must begin with the batch's rows and slots \[1, 8\], got shape \[8\]"):
+    with pytest.raises(
+        ValueError, match=r"tensor must begin with the batch's rows and slots \[1, 8\], got shape \[8\]"
+    ):
         batch.unpack(torch.zeros(8))
     with pytest.raises(ValueError, match=r"values must begin with .* got shape \[8, 1\]"):
         batch.document_sums(torch.zeros(8, 1))

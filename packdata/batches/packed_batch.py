@@ -151,8 +151,8 @@ class PackedBatch(dict[str, Any]):
             if isinstance(value, Tensor)
         ]
         head = (
-            f"PackedBatch: {rows} row{'s' * (rows != 1)} of {width} slots, {self.num_documents} documents, {self.num_tokens} tokens "
-            f"({self.num_tokens / max(rows * width, 1):.1%} full), {self.get('num_targets', '?')} targets, "
+            f"PackedBatch: {rows} row{'s' * (rows != 1)} of {width} slots, {self.num_documents} documents, "
+            f"{self.num_tokens} tokens ({self.num_tokens / max(rows * width, 1):.1%} full), {self.get('num_targets', '?')} targets, "
             f"max_seqlen {self.get('max_seqlen', '?')}"
         )
         return "\n".join([head, *tensors])

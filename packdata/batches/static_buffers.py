@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from packdata.layout import IGNORE_INDEX
+from packdata.planning.rounding import round_up
 
 from .columns import Column
 from .geometry import Shape
@@ -78,7 +79,7 @@ class StaticBuffers:
             tensors[name] = empty(rows, pad_to, *column.tail, dtype=column.dtype)
         self._tensors = tensors
         self._ramp = torch.arange(pad_to, device=device) % self.piece + position_offset
-        self.batch = self._clear()
+        self.batch = self.copy_(self._nothing())
 
     def copy_(self, batch: Mapping[str, Any]) -> PackedBatch:
         """Copy a batch in, and clear what it does not reach.
@@ -96,22 +97,19 @@ class StaticBuffers:
         self._check(batch)
         rows, width = batch.input_ids.shape
         for key, buffer in self._tensors.items():
-            if key == "cu_seqlens":
-                continue
-            buffer[:rows, :width].copy_(batch[key].detach(), non_blocking=buffer.device.type != "cpu")
-            self._clear_tail(key, rows, width)
+            if key != "cu_seqlens":
+                buffer[:rows, :width].copy_(batch[key].detach(), non_blocking=buffer.device.type != "cpu")
+                self._clear_tail(key, rows, width)
         self._copy_offsets(batch.cu_seqlens, rows, width)
         host = {key: value for key, value in batch.items() if not isinstance(value, Tensor)}
         self.batch = PackedBatch(self._tensors | host | {"max_seqlen": self.max_seqlen})
         return self.batch
 
-    def _clear(self) -> PackedBatch:
-        for key in self._tensors:
-            if key != "cu_seqlens":
-                self._clear_tail(key, 0, 0)
-        self._copy_offsets(torch.zeros(1, dtype=torch.int32), 0, 0)
-        host = {"lengths": (), "document_starts": (), "max_seqlen": self.max_seqlen, "num_targets": 0}
-        return PackedBatch(self._tensors | host)
+    def _nothing(self) -> PackedBatch:
+        tensors = {key: buffer[:0, :0] for key, buffer in self._tensors.items() if key != "cu_seqlens"}
+        offsets = torch.zeros(1, dtype=torch.int32)
+        host = {"lengths": (), "document_starts": (), "max_seqlen": 0, "num_targets": 0}
+        return PackedBatch(tensors | {"cu_seqlens": offsets} | host)
 
     def _clear_tail(self, key: str, rows: int, width: int) -> None:
         buffer = self._tensors[key]
@@ -122,43 +120,61 @@ class StaticBuffers:
             buffer[:rows, width:] = self._pads[key]
             buffer[rows:] = self._pads[key]
 
-    def _copy_offsets(self, offsets: Tensor, rows: int, width: int) -> None:
+    def _copy_offsets(self, given: Tensor, rows: int, width: int) -> None:
         buffer, total = self._tensors["cu_seqlens"], self.rows * self.pad_to
-        offsets = offsets.to(buffer.device, non_blocking=True)
-        if (rows, width) != (self.rows, self.pad_to) or len(offsets) > len(buffer):
-            offsets = self._merge(offsets, rows, width)
+        offsets = given.to(buffer.device, non_blocking=True)
+        most = len(offsets)
+        if (rows, width) != (self.rows, self.pad_to) or most > len(buffer):
+            offsets, most = self._merge(offsets, rows, width)
+        if most > len(buffer) and offsets.device.type == "cpu":
+            most = int((offsets < total).sum()) + 1  # repeated offsets count in the bound, but need no room
+        if most > len(buffer):
+            raise ValueError(
+                f"the batch has up to {most - 1} segments, over the {len(buffer) - 1} that max_documents="
+                f"{self.max_documents} and pieces of {self.piece} slots of padding make: collate with the buffers' "
+                "pad_to, max_documents and padding_segment"
+            )
         buffer.fill_(total)
         kept = min(len(offsets), len(buffer))
         buffer[:kept].copy_(offsets[:kept])
 
-    def _merge(self, offsets: Tensor, rows: int, width: int) -> Tensor:
+    def _merge(self, offsets: Tensor, rows: int, width: int) -> tuple[Tensor, int]:
         """Move the batch's boundaries to where its rows now begin, and add those of the cleared slots.
 
-        Boundaries that coincide are moved to the very end, where the repeats belong.
+        Boundaries that coincide are moved to the very end, where repeats belong. Returned with them is the most that
+        can differ, which is known without reading them.
         """
-        total = self.rows * self.pad_to
+        total, steps = self.rows * self.pad_to, round_up(self.pad_to, self.piece) // self.piece
         row = torch.arange(self.rows, device=offsets.device)[:, None]
-        step = torch.arange(-(-self.pad_to // self.piece), device=offsets.device)[None, :] * self.piece
+        step = torch.arange(steps, device=offsets.device)[None, :] * self.piece
         cleared = torch.minimum(row * self.pad_to + (row < rows) * width + step, (row + 1) * self.pad_to)
         moved = offsets.long() // max(width, 1) * self.pad_to + offsets.long() % max(width, 1)
         bounds = torch.cat([moved, cleared.flatten()]).sort().values
         bounds[1:].masked_fill_(bounds[1:] == bounds[:-1], total)
-        return bounds.sort().values
+        added = rows * (round_up(self.pad_to - width, self.piece) // self.piece) + (self.rows - rows) * steps
+        return bounds.sort().values, len(offsets) + added
 
     def _check(self, batch: PackedBatch) -> None:
         rows, width = batch.input_ids.shape
-        if rows > self.rows or width > self.pad_to:
-            raise ValueError(
-                f"the batch has {rows} rows of {width} slots, over the buffers' "
-                f"rows={self.rows} and pad_to={self.pad_to}"
-            )
-        if batch.num_documents > self.rows * self.max_documents:
-            raise ValueError(
-                f"the batch has {batch.num_documents} documents, over the buffers' "
-                f"max_documents={self.max_documents} in each of rows={self.rows}"
-            )
-        given = {key for key, value in batch.items() if isinstance(value, Tensor)}
-        if unknown := sorted(given - self._tensors.keys()):
-            raise ValueError(f"the batch has columns {unknown} that the buffers do not: name them in columns")
-        if missing := sorted(self._tensors.keys() - given):
+        for name, value, most in [
+            ("rows", rows, self.rows),
+            ("slots a row", width, self.pad_to),
+            ("documents", batch.num_documents, self.rows * self.max_documents),
+            ("slots in a segment", batch.max_seqlen, self.max_seqlen),
+        ]:
+            if value > most:
+                raise ValueError(
+                    f"the batch has {value} {name}, over the {most} of buffers with rows={self.rows}, pad_to="
+                    f"{self.pad_to}, max_documents={self.max_documents} and max_seqlen={self.max_seqlen}"
+                )
+        given = {key: value for key, value in batch.items() if isinstance(value, Tensor)}
+        if unknown := sorted(given.keys() - self._tensors.keys()):
+            raise ValueError(f"the batch has columns {unknown} that the buffers have not: name them in columns")
+        if missing := sorted(self._tensors.keys() - given.keys()):
             raise ValueError(f"the batch lacks {missing}, which the buffers were made for")
+        for key, tensor in given.items():
+            buffer, tail = self._tensors[key], tuple(tensor.shape[2:])
+            if tail != buffer.shape[2:] or not torch.can_cast(tensor.dtype, buffer.dtype):
+                raise ValueError(
+                    f"{key} must hold {buffer.dtype} of shape {tuple(buffer.shape[2:])}, got {tensor.dtype} of {tail}"
+                )
