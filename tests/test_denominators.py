@@ -1,4 +1,4 @@
-"""Two real processes with unequal micro-batches give the gradient of one process with everything, in every framework."""
+"""Two real processes with unequal micro-batches give the gradient that one process gets, in every framework."""
 
 import os
 

@@ -4,8 +4,8 @@ import hypothesis.strategies as st
 import oracles
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
+from torch.nn.functional import one_hot, pad
 
 from packdata.batches import PackingCollator
 from packdata.kernels import linear_cross_entropy
@@ -103,12 +103,12 @@ def test_chunks_do_not_change_the_mean(losses, ignored, mean, chunk):
 def test_shifted_targets_are_not_shifted_again():  # A3
     batch = PackingCollator()([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5, 6]}])
     assert batch.targets.tolist() == [[2, 3, -100, 5, 6, -100]]
-    following = F.pad(batch.input_ids, (0, 1))[:, 1:]
-    hidden = 20.0 * F.one_hot(following, 8)
+    following = pad(batch.input_ids, (0, 1))[:, 1:]
+    hidden = 20.0 * one_hot(following, 8)
     loss = linear_cross_entropy(hidden, torch.eye(8), batch.targets)
     assert loss.count == 4
     assert value(loss) < 1e-6
-    twice = F.pad(batch.targets, (0, 1), value=-100)[:, 1:]
+    twice = pad(batch.targets, (0, 1), value=-100)[:, 1:]
     assert value(linear_cross_entropy(hidden, torch.eye(8), twice)) == pytest.approx(20, rel=1e-3)
 
 
@@ -190,12 +190,13 @@ def test_documents_and_groups_that_span_batches(mode, losses, data):
     groups = data.draw(st.lists(st.integers(0, 2), min_size=len(losses), max_size=len(losses)))
     targets = [len(document) for document in losses]
     of_group = [sum(n for n, other in zip(targets, groups, strict=True) if other == group) for group in groups]
+    groups_with_targets = {group for group, n in zip(groups, of_group, strict=True) if n}
     step = {
         "token_mean": {"step_count": sum(targets)},
         "sequence_mean": {"step_targets": targets, "step_count": sum(n > 0 for n in targets)},
         "sequence_sum": {"step_count": len(losses)},
         "constant": {"step_count": len(losses), "max_length": 7},
-        "group_mean": {"step_targets": of_group, "step_count": len({g for g, n in zip(groups, of_group) if n})},
+        "group_mean": {"step_targets": of_group, "step_count": len(groups_with_targets)},
     }[mode]
     total = 0.0
     for pieces in (
@@ -248,7 +249,11 @@ def test_weights_of_a_batch_without_documents(mode):
         ("group_mean", {}, "needs groups: the prompt group of each document"),
         ("group_mean", {"groups": [0]}, r"groups must hold one number per document, shape \(2,\), got \(1,\)"),
         ("sequence_mean", {"step_targets": [2, 1]}, "step_targets needs step_count"),
-        ("sequence_mean", {"step_targets": [2], "step_count": 2}, r"step_targets must hold .* shape \(2,\), got \(1,\)"),
+        (
+            "sequence_mean",
+            {"step_targets": [2], "step_count": 2},
+            r"step_targets must hold .* shape \(2,\), got \(1,\)",
+        ),
         ("sequence_mean", {"step_targets": [2, 0], "step_count": 2}, "document 1 has 1 in this batch alone, got 0"),
     ],
 )

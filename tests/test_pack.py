@@ -52,9 +52,9 @@ def same_bits(a, b):
 
 def by_indexing(x, mask):
     """``x[mask]``, through integers for the dtypes that boolean indexing lacks."""
-    return x.contiguous().view(AS_BYTES[x.element_size()]).reshape(x.shape + (() if x.element_size() < 16 else (2,)))[
-        mask
-    ]
+    return (
+        x.contiguous().view(AS_BYTES[x.element_size()]).reshape(x.shape + (() if x.element_size() < 16 else (2,)))[mask]
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -303,8 +303,18 @@ def test_a_mask_that_does_not_fit_is_refused(x, mask, message):
 @pytest.mark.parametrize(
     ("packed", "mask", "tail", "message"),
     [
-        (torch.zeros(2, 4), torch.tensor([[1, 0, 1], [0, 1, 0]]), None, "one row per active slot of the mask, 3, got 2"),
-        (torch.zeros(4, 4), torch.tensor([[1, 0, 1], [0, 1, 0]]), None, "one row per active slot of the mask, 3, got 4"),
+        (
+            torch.zeros(2, 4),
+            torch.tensor([[1, 0, 1], [0, 1, 0]]),
+            None,
+            "one row per active slot of the mask, 3, got 2",
+        ),
+        (
+            torch.zeros(4, 4),
+            torch.tensor([[1, 0, 1], [0, 1, 0]]),
+            None,
+            "one row per active slot of the mask, 3, got 4",
+        ),
         (torch.zeros(1, 4), torch.zeros(2, 3), None, "one row per active slot of the mask, 0, got 1"),
         (torch.zeros(7, 4), torch.ones(2, 3), None, "one row per active slot of the mask, 6, got 7"),
         (torch.zeros(3, 4), torch.tensor([[1, 0, 1], [0, 1, 0]]), (5,), r"tail_shape must be .*\(4,\), got \(5,\)"),

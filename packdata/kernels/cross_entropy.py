@@ -17,7 +17,15 @@ import torch
 from torch import Tensor
 
 from packdata.kernels.gradients import ProjectionGradients, first_order_only
-from packdata.kernels.head import MAX_LOGITS_BYTES, Head, exponentiate_, index_targets, no_autocast, or_nan
+from packdata.kernels.head import (
+    MAX_LOGITS_BYTES,
+    Head,
+    apply_untraced,
+    exponentiate_,
+    index_targets,
+    no_autocast,
+    or_nan,
+)
 from packdata.losses import LossSum
 
 
@@ -65,12 +73,12 @@ def linear_cross_entropy(
         tensor(2.0794)
     """
     head = Head.of(hidden, weight, softcap=softcap, temperature=temperature, max_logits_bytes=max_logits_bytes)
-    index = index_targets(hidden, weight, targets, num_targets)
+    index = index_targets(hidden, weight, targets, bias=bias, num_targets=num_targets)
     rows = index.pack(hidden.reshape(1, -1, hidden.shape[-1]))
     packed_targets = index.pack(targets.reshape(1, -1)).to(torch.int64)
     factors = None if weights is None else index.pack(_like_targets(weights, targets)).to(head.accumulate)
-    total = _SummedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        rows, weight, bias, factors, packed_targets, z_loss, head, torch.is_grad_enabled()
+    total = apply_untraced(
+        _SummedCrossEntropy, rows, weight, bias, factors, packed_targets, z_loss, head, torch.is_grad_enabled()
     )
     return LossSum(or_nan(total, index), index.size)
 
@@ -78,6 +86,8 @@ def linear_cross_entropy(
 def _like_targets(weights: Tensor, targets: Tensor) -> Tensor:
     if weights.shape != targets.shape:
         raise ValueError(f"weights must have the shape of targets, {tuple(targets.shape)}, got {tuple(weights.shape)}")
+    if weights.device != targets.device:
+        raise ValueError(f"weights must be on the device of targets, {targets.device}, got {weights.device}")
     return weights.reshape(1, -1)
 
 

@@ -9,7 +9,7 @@ everything after them are float32 (float64 from float64). CUDA multiplies low pr
 the operands are widened first, which loses nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,25 +109,23 @@ def no_autocast(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, enabled=False)
 
 
-def index_targets(hidden: Tensor, weight: Tensor, targets: Tensor, num_targets: int | None) -> PackIndex:
-    """Check the three against each other, and find the slots with a target, all slots in one row.
+def index_targets(
+    hidden: Tensor, weight: Tensor, targets: Tensor, *, bias: Tensor | None, num_targets: int | None
+) -> PackIndex:
+    """Check the four against each other, and find the slots with a target, all slots in one row.
 
     Raises:
         ValueError: If shapes, dtypes or devices do not fit, or a target is no token of the vocabulary.
     """
-    _require_shapes(hidden, weight, targets)
+    _require_shapes(hidden, weight, targets, bias)
+    _require_devices(hidden, weight=weight, targets=targets, bias=bias)
     index = PackIndex.from_mask(targets.reshape(1, -1) != IGNORE_INDEX, count=num_targets)
-    if not index.fixed:  # else the host would wait for the device; the kernel asserts there
+    if not index.fixed:  # else looking at the targets would wait for the device, whose kernel asserts
         _require_vocabulary(targets, weight.shape[0])
     return index
 
 
-def _require_shapes(hidden: Tensor, weight: Tensor, targets: Tensor) -> None:
-    if hasattr(weight, "to_local"):
-        raise ValueError(
-            "weight must be a whole tensor, got a DTensor: call this inside the forward of the module that "
-            "fully_shard wraps, where it is gathered"
-        )
+def _require_shapes(hidden: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None) -> None:
     if weight.ndim != 2 or hidden.ndim < 1 or hidden.shape[-1] != weight.shape[1]:
         raise ValueError(
             "hidden must have shape (..., H) and weight (vocabulary, H), "
@@ -140,8 +138,18 @@ def _require_shapes(hidden: Tensor, weight: Tensor, targets: Tensor) -> None:
         )
     if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
         raise ValueError(f"targets must be integers, got {targets.dtype}")
-    for name, tensor in (("weight", weight), ("targets", targets)):
-        if tensor.device != hidden.device:
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias must have shape {tuple(weight.shape[:1])}, got {tuple(bias.shape)}")
+
+
+def _require_devices(hidden: Tensor, **others: Tensor | None) -> None:
+    for name, tensor in others.items():
+        if hasattr(tensor, "to_local"):
+            raise ValueError(
+                f"{name} must be a whole tensor, got a DTensor: call this inside the forward of the module that "
+                "fully_shard wraps, where its parameters are gathered"
+            )
+        if tensor is not None and tensor.device != hidden.device:
             raise ValueError(f"{name} must be on the device of hidden, {hidden.device}, got {tensor.device}")
 
 
@@ -153,6 +161,14 @@ def _require_vocabulary(targets: Tensor, vocabulary: int) -> None:
             f"targets must be tokens from 0 to {vocabulary - 1}, or {IGNORE_INDEX} where there is none, "
             f"got {int(targets[where])} at {where}"
         )
+
+
+def apply_untraced(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:
+    """Apply a function outside of ``torch.compile``, which would make a graph for every number of chunks."""
+    apply: Callable[..., Tensor] = function.apply
+    if torch.compiler.is_compiling():
+        return torch.compiler.disable(apply)(*arguments)  # type: ignore[no-any-return, no-untyped-call]
+    return apply(*arguments)
 
 
 def or_nan(result: Tensor, index: PackIndex) -> Tensor:
