@@ -170,8 +170,17 @@ def _as_lists(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     if not is_list_of_numbers(column.type):
         raise ValueError(f"column {name!r} must hold a list of numbers per row, got {column.type}")
     if pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type):
-        return column.cast(pa.large_list(column.type.value_type))
+        # Views may lie in any order; this copies. (Casting them, in pyarrow 26, gives invalid arrays.)
+        kind = pa.large_list(column.type.value_type)
+        return pa.chunked_array([_from_views(chunk, name) for chunk in column.chunks], type=kind)
     return column
+
+
+def _from_views(chunk: pa.Array, name: str) -> pa.Array:
+    if chunk.null_count:
+        raise ValueError(f"column {name!r} is null in a row: fill or filter it before packing")
+    offsets = np.cumsum(np.concatenate([[0], chunk.sizes.to_numpy()]), dtype=np.int64)
+    return pa.LargeListArray.from_arrays(pa.array(offsets), chunk.flatten())
 
 
 def _refuse_nulls(column: pa.ChunkedArray, name: str) -> None:
