@@ -3,6 +3,7 @@
 import math
 from itertools import pairwise
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -349,7 +350,7 @@ def collate(
 
 
 def best_fit_decreasing(items, capacity, max_documents=None):
-    """Packs of (size, documents) items: the largest first, each into the pack with the least room, then fewest documents."""
+    """Packs of (size, documents) items: the largest first, into the pack of least room, then of fewest documents."""
     packs = []
     for size, documents in sorted(items, reverse=True):
         open_packs = [
@@ -512,3 +513,40 @@ def rows_of(packed):
     if hasattr(packed, "to_list"):
         return packed.to_list()
     return [{name: np.asarray(values).tolist() for name, values in feature.items()} for feature in packed]
+
+
+# --- attention
+
+
+def document_attends(
+    query: int,
+    key: int,
+    cu_seqlens: list[int],
+    *,
+    causal: bool = True,
+    window: int | None = None,
+    prefix_lengths: list[int] | None = None,
+) -> bool:
+    """Whether one slot of the flattened rows sees another."""
+    for segment, (start, end) in enumerate(zip(cu_seqlens, cu_seqlens[1:], strict=False)):
+        if start <= query < end:
+            if not start <= key < end:
+                return False
+            if prefix_lengths is not None and query < start + prefix_lengths[segment] > key:
+                return True
+            if causal and key > query:
+                return False
+            return window is None or abs(query - key) < window
+    raise AssertionError(f"slot {query} is in no segment")
+
+
+def document_mask(cu_seqlens: list[int], *, rows: int = 1, **kind) -> list[list[list[bool]]]:
+    """For each row, each query's list of which keys it sees."""
+    slots = cu_seqlens[-1] // rows
+    return [
+        [
+            [document_attends(row * slots + query, row * slots + key, cu_seqlens, **kind) for key in range(slots)]
+            for query in range(slots)
+        ]
+        for row in range(rows)
+    ]

@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import oracles
+import pyarrow as pa
 import torch
 from hypothesis import strategies as st
 
@@ -200,10 +201,12 @@ def plan_requests(draw, *, groups=True, strategies=("best_fit", "sequential", "c
     budget = draw(st.integers(1, 24))
     lengths = draw(st.lists(st.integers(0, 3 * budget if draw(st.booleans()) else budget), max_size=30))
     align = draw(st.sampled_from([width for width in (1, 1, 2, 3, 4) if width <= budget]))
-    over = any(length > budget // align * align for length in lengths)
+    policies = ["truncate", "truncate_left", "split", "drop"]
+    if all(length <= budget // align * align for length in lengths):
+        policies.append("error")
     options = {
         "strategy": draw(st.sampled_from(strategies)),
-        "overlong": draw(st.sampled_from(["truncate", "truncate_left", "split", "drop", *(() if over else ("error",))])),
+        "overlong": draw(st.sampled_from(policies)),
         "max_documents": draw(st.none() | st.integers(1, 5)),
         "align": align,
         "packs_multiple_of": draw(st.sampled_from([1, 1, 2, 5])),
@@ -215,3 +218,73 @@ def plan_requests(draw, *, groups=True, strategies=("best_fit", "sequential", "c
         options["groups"] = [number // span * 100 + draw(st.integers(0, 8)) for number in range(len(lengths))]
         options["overlong"] = "drop"
     return lengths, budget, options
+
+
+# --- sources
+
+
+@st.composite
+def token_tables(draw, *, lengths=None, max_documents: int = 10, max_length: int = 9, columns=True):
+    """An Arrow table of documents, and its columns as lists: any integer type and list layout, sliced and in chunks."""
+    if lengths is None:
+        lengths = draw(st.lists(st.integers(0, max_length), max_size=max_documents))
+    tokens = draw(st.sampled_from([pa.int32(), pa.int64(), pa.uint16()]))
+    make_list = draw(st.sampled_from([pa.list_, pa.large_list, pa.list_view]))
+    values = {"input_ids": (tokens, st.integers(0, 200))}
+    optional = {
+        "completion_mask": (draw(st.sampled_from([pa.int8(), pa.int64(), pa.bool_()])), st.integers(0, 1)),
+        "assistant_masks": (pa.int64(), st.integers(0, 1)),
+        "labels": (pa.int64(), st.sampled_from([-100, 7])),
+        "weights": (pa.float64(), st.floats(-4, 4)),
+    }
+    names = draw(st.lists(st.sampled_from(sorted(optional)), unique=True)) if columns else []
+    values |= {name: optional[name] for name in names}
+    before, after = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+    shape = [2] * before + list(lengths) + [3] * after
+    lists = {
+        name: [draw(st.lists(value, min_size=length, max_size=length)) for length in shape]
+        for name, (_, value) in values.items()
+    }
+    kinds = {name: make_list(kind) for name, (kind, _) in values.items()}
+    cut = draw(st.integers(0, len(shape)))
+    chunks = [slice(0, cut), slice(cut, None)] if draw(st.booleans()) else [slice(None)]
+    table = pa.table(
+        {
+            name: pa.chunked_array(
+                [pa.array([_plain(kind, row) for row in rows[part]], kind) for part in chunks], type=kind
+            )
+            for (name, rows), kind in zip(lists.items(), kinds.values(), strict=True)
+        }
+    )
+    kept = slice(before, before + len(lengths))
+    return table.slice(before, len(lengths)), {name: rows[kept] for name, rows in lists.items()}
+
+
+def _plain(kind, row):
+    return [bool(value) for value in row] if kind.value_type == pa.bool_() else row
+
+
+# --- attention
+
+
+@st.composite
+def segmented_rows(draw, *, longest: int = 12, most_rows: int = 3):
+    """Boundaries of equal rows as (cu_seqlens, rows): empty segments anywhere, and a padded tail."""
+    rows = draw(st.integers(1, most_rows))
+    lengths = draw(document_lengths(budget=longest, min_size=1, max_size=6))
+    slots, cu_seqlens = sum(lengths), [0]
+    for _ in range(rows):
+        cu_seqlens += [cu_seqlens[-1] + sum(lengths[: place + 1]) for place in range(len(lengths))]
+        lengths = draw(st.permutations(lengths))
+    return cu_seqlens + [rows * slots] * draw(st.integers(0, 3)), rows
+
+
+@st.composite
+def mask_kinds(draw, cu_seqlens):
+    """Every kind of document mask, as keyword arguments."""
+    kind = draw(st.sampled_from(["causal", "bidirectional", "window", "both ways in a window", "prefix"]))
+    if kind == "prefix":
+        lengths = [end - start for start, end in zip(cu_seqlens, cu_seqlens[1:], strict=False)]
+        return {"prefix_lengths": [draw(st.integers(0, length)) for length in lengths]}
+    window = draw(st.integers(1, 10)) if "window" in kind else None
+    return {"causal": kind in ("causal", "window"), "window": window}

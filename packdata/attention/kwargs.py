@@ -13,6 +13,15 @@ from .flex import document_block_mask
 
 Backend = Literal["eager", "sdpa", "flex", "flash", "varlen"]
 
+BACKENDS: dict[str, Backend] = {
+    "eager": "eager",
+    "sdpa": "sdpa",
+    "flex_attention": "flex",
+    "flash_attention_2": "flash",
+    "flash_attention_3": "flash",
+}
+"""Which backend stands behind transformers' attention implementations."""
+
 
 def attention_kwargs(
     batch: PackedBatch,

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from packdata.attention.kwargs import Backend, additive_mask, attention_kwargs, layer_windows
+from packdata.attention.kwargs import BACKENDS, additive_mask, attention_kwargs, layer_windows
 from packdata.batches.packed_batch import PackedBatch
 
 from .calls import Refusal
@@ -121,12 +121,10 @@ def _stateful_cause(layers: list[str], batch: PackedBatch, leaks_after: Callable
     return f"{text} unless told: pass to_transformers(batch, seq_idx=True)"
 
 
-_BACKENDS: dict[str, Backend] = {"eager": "eager", "sdpa": "sdpa", "flex_attention": "flex"}
-
-
 def _mask_for(model: Callable[..., Any], batch: PackedBatch) -> dict[str, Any] | None:
     config = getattr(model, "config", None)
-    backend = {"eager": "eager", "sdpa": "sdpa", "flex_attention": "flex"}.get(
-        getattr(config, "_attn_implementation", "")
-    )
-    return None if backend is None else attention_kwargs(batch, backend=backend, window=layer_windows(config))
+    backend = BACKENDS.get(getattr(config, "_attn_implementation", ""))
+    if backend is None:
+        return None
+    window = None if backend == "flash" else layer_windows(config)
+    return attention_kwargs(batch, backend=backend, window=window)

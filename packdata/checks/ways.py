@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from packdata.attention.dense import document_mask
-from packdata.attention.kwargs import Backend, attention_kwargs, layer_windows
+from packdata.attention.kwargs import BACKENDS, attention_kwargs, layer_windows
 from packdata.batches.collator import PackingCollator
 from packdata.batches.dialects import to_transformers
 from packdata.batches.packed_batch import PackedBatch
@@ -16,15 +16,6 @@ from .isolation import check_isolation
 from .report import IsolationReport
 
 Inputs = Callable[[PackedBatch], Mapping[str, Any]]
-
-BACKENDS: dict[str, Backend] = {
-    "eager": "eager",
-    "sdpa": "sdpa",
-    "flex_attention": "flex",
-    "flash_attention_2": "flash",
-    "flash_attention_3": "flash",
-}
-"""What packdata calls the attention implementations of transformers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
