@@ -9,7 +9,7 @@ CHUNK = 1 << 20
 """Packs at a time: squares are 64 bits wide, lengths 32."""
 
 
-def pack_costs(plan: Plan, token_cost: float = 0.0) -> Array:
+def pack_costs(plan: Plan, token_cost: int | float = 0) -> Array:
     """Add up each pack's attention, and its tokens.
 
     Args:

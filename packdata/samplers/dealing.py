@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int
 
+from ..planning.blocks import Array
 from ..planning.randomness import generator
 from ..ranks import resolve_rank
 
@@ -160,29 +161,31 @@ def deal(
         The packs as they are dealt, ``EMPTY`` where there is none; a multiple of a step.
     """
     for turn, (world, batches) in enumerate(turns):
-        used = _arrange(order, dealing, world, costs, dealing.rng(epoch, turn))[: batches * dealing.packs_per_batch]
+        dealt = _arrange(order, dealing, world, costs, purpose=(epoch, turn))
+        used = dealt[: batches * dealing.packs_per_batch]
         order = _without(order, used[used != EMPTY])
-    return _arrange(order, dealing, dealing.world, costs, dealing.rng(epoch, len(turns)))
+    return _arrange(order, dealing, dealing.world, costs, purpose=(epoch, len(turns)))
 
 
 def _without(order: Int[np.ndarray, " packs"], used: Int[np.ndarray, " used"]) -> Int[np.ndarray, " rest"]:
     keep = np.ones(order.max(initial=-1) + 1, dtype=bool)
     keep[used] = False
-    return order[keep[order]]
+    rest: Array = order[keep[order]]
+    return rest
 
 
 def _arrange(
-    order: Int[np.ndarray, " packs"], dealing: Dealing, world: int, costs: Any, rng: np.random.Generator
+    order: Int[np.ndarray, " packs"], dealing: Dealing, world: int, costs: Any, *, purpose: tuple[int, int]
 ) -> Int[np.ndarray, " dealt"]:
     """Put packs into the order in which ``world`` ranks take them, the last step padded or dropped."""
     step = dealing.step(world)
     whole = len(order) - len(order) % step
     head, tail = order[:whole], order[whole:]
     if costs is not None and world > 1:
+        rng = dealing.rng(*purpose) if dealing.shuffle else None
         window = step * dealing.balance_window
-        windows = [head[first : first + window] for first in range(0, whole, window)]
-        shuffler = rng if dealing.shuffle else None
-        head = np.concatenate([head[:0], *(_balanced(packs, costs, world, step, shuffler) for packs in windows)])
+        windows = (head[first : first + window] for first in range(0, whole, window))
+        head = np.concatenate([head[:0], *(_balanced(packs, costs, world, step, rng) for packs in windows)])
     if dealing.uneven == "drop" or not len(tail):
         return head
     return np.concatenate([head, tail, np.full(step - len(tail), EMPTY, dtype=order.dtype)])
@@ -194,7 +197,7 @@ def _balanced(
     """Sort a window by cost into steps, deal each step to the ranks in zigzag, and shuffle ranks and steps."""
     ranked = packs[np.argsort(costs[packs], kind="stable")].reshape(-1, step // world, world)
     ranked[:, 1::2] = ranked[:, 1::2, ::-1]
-    batches = ranked.transpose(0, 2, 1)
+    batches: Array = ranked.transpose(0, 2, 1)  # step, rank, pack
     if rng is not None:
         shares = rng.permuted(np.tile(np.arange(world), (len(batches), 1)), axis=1)
         batches = np.take_along_axis(batches, shares[:, :, None], axis=1)[rng.permutation(len(batches))]

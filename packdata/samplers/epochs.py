@@ -98,7 +98,7 @@ class EpochSampler:
         dropped = np.setdiff1d(formed.order, self._deal(self.epoch, ()))
         return without_packs(formed.plan, dropped, slots=self._former.slots(formed.plan, dropped))
 
-    def straggler_ratio(self, *, token_cost: float = 0.0) -> float:
+    def straggler_ratio(self, *, token_cost: int | float = 0) -> float:
         """Say how much longer the epoch's steps take than they would with the work of a step spread evenly.
 
         A step takes as long as its slowest rank. The work of a document is its attention, length², and what its tokens
@@ -146,7 +146,7 @@ class EpochSampler:
             )
         return self._state(self._after(self._began, consumed - earlier))
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Any) -> None:
         """Go to where a state says; the next iterators begin there until the epoch ends.
 
         Args:
@@ -156,6 +156,7 @@ class EpochSampler:
             ValueError: If it is something else, naming the difference.
         """
         point = read_state(state, kind=type(self).__name__, identity=self._identify())
+        packs_left(self._packs, point[1], self._dealing)  # refuses a state that says more than there was
         self._stand(point if self._remaining(point) else (point[0] + 1, ()))
 
     def _stand(self, point: Point) -> None:

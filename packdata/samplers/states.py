@@ -50,12 +50,12 @@ def read_state(state: Any, *, kind: str, identity: Mapping[str, Any]) -> tuple[i
     if state["version"] != VERSION:
         raise ValueError(f"state has version {state['version']!r}, this packdata reads version {VERSION}")
     saved = {"sampler": state["sampler"], **_as_dict(state["identity"])}
-    for name, now in {"sampler": kind, **identity}.items():
-        if saved.get(name) != now:
-            raise ValueError(
-                f"state belongs to another run: its {name} is {saved.get(name)!r}, here it is {now!r}; {HINT}"
-            )
-    return _natural(state["epoch"], 0), tuple(_turn(turn) for turn in state["used"])
+    here = {"sampler": kind, **identity}
+    for name in [*here, *saved]:
+        if (name in saved, saved.get(name)) != (name in here, here.get(name)):
+            then, now = (f"is {side[name]!r}" if name in side else "has none" for side in (saved, here))
+            raise ValueError(f"state belongs to another run: its {name} {then}, here it {now}; {HINT}")
+    return _natural(state["epoch"], 0), _turns(state["used"])
 
 
 def own_batches(used: Progress, share: Share) -> int:
@@ -67,9 +67,12 @@ def _as_dict(value: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {}
 
 
-def _turn(turn: Any) -> tuple[int, int]:
-    world, batches = turn if isinstance(turn, list | tuple) and len(turn) == 2 else (None, None)
-    return _natural(world, 1), _natural(batches, 1)
+def _turns(used: Any) -> Progress:
+    if not isinstance(used, list | tuple) or not all(
+        isinstance(turn, list | tuple) and len(turn) == 2 for turn in used
+    ):
+        raise ValueError(f"state is damaged: used must be pairs of (ranks, batches), got {used!r}")
+    return tuple((_natural(world, 1), _natural(batches, 1)) for world, batches in used)
 
 
 def _natural(value: Any, least: int) -> int:
