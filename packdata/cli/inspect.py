@@ -9,7 +9,7 @@ from .options import Html, Json, Packed, Split, Tokenizer, say
 
 def inspect(
     packed: Packed,
-    pack: Annotated[int | None, typer.Option(help="Which pack to draw; else the first of several documents.")] = None,
+    pack: Annotated[int | None, typer.Option(help="Which pack to draw; else an ordinary one.")] = None,
     html: Html = None,
     tokenizer: Tokenizer = None,
     split: Split = None,

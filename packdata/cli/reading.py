@@ -1,5 +1,6 @@
 """Documents and packed datasets from what stands on the command line."""
 
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,8 @@ def open_dataset(
     """Read an input as tokenised documents, without markers."""
     if sample_by not in ("line", "paragraph", "document"):
         raise ValueError(f"--sample-by must be line, paragraph or document, got {sample_by!r}")
+    if not sys.stderr.isatty():  # bars are for people who watch
+        datasets.disable_progress_bars()
     by = cast(SampleBy, sample_by)
     return read_documents(path, tokenizer=tokenizer, text_column=text_column, split=split, sample_by=by)
 
@@ -31,6 +34,8 @@ def open_packed(path: Path, split: str | None = None) -> datasets.Dataset:
         FileNotFoundError: If there is nothing.
         ValueError: If it is half-written or not packed.
     """
+    if path.is_file():
+        raise ValueError(f"{path} is a file: give the folder that 'packdata pack' wrote")
     packed = read_documents(path, split=split)
     if "seq_lengths" not in packed.column_names:
         raise ValueError(f"{path} is not packed: it has no column 'seq_lengths' among {packed.column_names}")

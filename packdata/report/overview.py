@@ -94,13 +94,15 @@ class Overview:
         return _causal_pairs(self.loads)
 
     def choose(self, pack: int | None) -> int:
-        """Return ``pack`` if there is such a one, or for None the first pack of several documents (else pack 0).
+        """Return ``pack`` if there is such a one; for None the most ordinary one of several documents, if there is one.
 
         Raises:
             ValueError: If there is no such pack.
         """
         if pack is None:
-            return int(np.argmax(np.diff(self.bounds) > 1))
+            documents = np.diff(self.bounds)
+            several = np.flatnonzero(documents > 1)
+            return int(several[np.abs(documents[several] - documents.mean()).argmin()]) if len(several) else 0
         if not 0 <= pack < self.packs:
             raise ValueError(f"pack must be from 0 to {self.packs - 1}, got {pack}")
         return pack

@@ -83,7 +83,7 @@ def to_html(
         path: The file to write; one that exists is replaced.
         tokenizer: Decodes tokens: see :func:`packdata.report.show`.
         losses: Token losses of a batch, to divide: see :func:`packdata.report.show`.
-        pack: Which pack is shown closely; None for the first one of several documents.
+        pack: Which pack is shown closely; None for an ordinary one.
 
     Returns:
         The path of the page: one file, a few hundred kilobytes at most.

@@ -21,7 +21,7 @@ def show(obj: Any, tokenizer: Any = None, *, losses: Any = None, pack: int | Non
             (ids are UTF-8 bytes), or None (ids are written as numbers).
         losses: For a batch, its token losses in nats: aligned with ``targets``, shape ``(rows, slots)``, or one number
             per target in row-major order. They are divided by targets, sequences and slots, side by side.
-        pack: Which pack or row is drawn; None for the first one of several documents.
+        pack: Which pack or row is drawn; None for an ordinary one.
         width: Columns of the terminal.
 
     Returns:
