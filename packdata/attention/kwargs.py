@@ -166,9 +166,11 @@ def _has_alignment(batch: PackedBatch) -> bool:
     """Say whether a document is followed by padding of its own segment, as far as the host knows."""
     slots = batch.input_ids.shape[1]
     starts, ends = batch.document_starts, _token_ends(batch)
-    gaps = (end != start and (end - 1) // slots == start // slots for end, start in zip(ends, starts[1:], strict=False))
-    if any(gaps) or batch.cu_seqlens.device.type != "cpu" or batch.policy.cross_document_attention:
-        return any(gaps)
+    gap = any(
+        end != start and (end - 1) // slots == start // slots for end, start in zip(ends, starts[1:], strict=False)
+    )
+    if gap or batch.cu_seqlens.device.type != "cpu" or batch.policy.cross_document_attention:
+        return gap
     return not set(ends) <= set(batch.cu_seqlens.tolist())
 
 

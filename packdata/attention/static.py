@@ -52,17 +52,19 @@ def refresh_block_mask(fixed: BlockMask, fresh: BlockMask) -> None:
 
 
 def _captured_pairs(name: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Walk the captured variables of two closures of the same code, functions within functions included."""
+    """Walk what two predicates of the same code capture, predicates within predicates included."""
     code = getattr(old, "__code__", None)
-    if code is None or old is new:
+    if isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new):
+        for place, (old_part, new_part) in enumerate(zip(old, new, strict=True)):
+            yield from _captured_pairs(f"{name}[{place}]", old_part, new_part)
+    elif code is None or old is new:
         yield name, old, new
-        return
-    if code != getattr(new, "__code__", None):
+    elif code != getattr(new, "__code__", None):
         raise ValueError(f"{name} must be the same function with other tensors, got {new!r} in place of {old!r}")
-    for variable, old_cell, new_cell in zip(
-        code.co_freevars, old.__closure__ or (), new.__closure__ or (), strict=True
-    ):
-        yield from _captured_pairs(f"{name}.{variable}", old_cell.cell_contents, new_cell.cell_contents)
+    else:
+        cells = zip(code.co_freevars, old.__closure__ or (), new.__closure__ or (), strict=True)
+        for variable, old_cell, new_cell in cells:
+            yield from _captured_pairs(f"{name}.{variable}", old_cell.cell_contents, new_cell.cell_contents)
 
 
 def _describe(tensor: Tensor) -> str:
