@@ -2,7 +2,6 @@ import copy
 
 import numpy as np
 import oracles
-import pytest
 import strategies
 import torch
 from hypothesis import given

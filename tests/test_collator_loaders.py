@@ -10,7 +10,11 @@ from packdata.batches import Column, PackedBatch, PackingCollator, to_transforme
 from packdata.layout import lengths_from_position_ids
 
 DOCUMENTS = [
-    {"input_ids": np.arange(1, 2 + index % 5, dtype=np.int32), "position_ids": list(range(1 + index % 5)), "score": index}
+    {
+        "input_ids": np.arange(1, 2 + index % 5, dtype=np.int32),
+        "position_ids": list(range(1 + index % 5)),
+        "score": index,
+    }
     for index in range(20)
 ]
 BATCHES = [list(range(start, start + 4)) for start in range(0, 16, 4)] + [[]]

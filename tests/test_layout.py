@@ -37,7 +37,10 @@ def test_lengths_come_back_from_what_was_written(lengths, tail, kind):
     padded = np.append(offsets, np.full(tail, offsets[-1] if kind == "repeat" else -1))
     assert lengths_from_cu_seqlens(padded).tolist() == filled
     assert lengths_from_position_ids(position_ids_from_lengths(lengths)).tolist() == filled
-    assert lengths_from_segment_ids(np.append(document_ids_from_lengths(lengths) + 1, np.zeros(tail, int))).tolist() == filled
+    assert (
+        lengths_from_segment_ids(np.append(document_ids_from_lengths(lengths) + 1, np.zeros(tail, int))).tolist()
+        == filled
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5)), min_size=1, max_size=8))

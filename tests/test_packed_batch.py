@@ -131,7 +131,7 @@ def test_moving_reads_nothing_back():
 
 def test_repr_shows_rows_documents_fill_targets_and_dtypes():
     text = repr(PackingCollator(8)([[1, 2, 3], [4]]))
-    for part in ("1 row of 8 slots", "2 documents", "4 tokens (50.0% full)", "2 targets", "cu_seqlens", "int32"):
+    for part in ("1 row of 8 slots", "2 documents", "4 tokens (50.0% full)", "num_targets 2", "cu_seqlens", "int32"):
         assert part in text
     assert repr(PackedBatch(x=1)) == "PackedBatch({'x': 1})"
 

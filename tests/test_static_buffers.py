@@ -31,7 +31,9 @@ def fillings(draw):
     for _ in range(3):
         features = draw(strategies.plain_features(packed=draw(st.booleans()), supervision=["labels"]))
         bare = [{k: v for k, v in f.items() if k in ("input_ids", "labels", "seq_lengths")} for f in features]
-        size = draw(st.sampled_from([{}, {"pad_to_multiple_of": 4}, {"pad_to": 96}, {"pad_to": 96, "max_documents": 15}]))
+        size = draw(
+            st.sampled_from([{}, {"pad_to_multiple_of": 4}, {"pad_to": 96}, {"pad_to": 96, "max_documents": 15}])
+        )
         batches.append((each | size, bare))
     return options, batches
 

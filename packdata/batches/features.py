@@ -27,6 +27,7 @@ class Features:
 
     Attributes:
         mappings: The features themselves.
+        keys: The columns that any of them has.
         input_ids: Each feature's token ids, padding left out.
         kept: The part of each feature's columns that is no padding; None where no feature has padding.
         documents: Documents of each feature, int64, shape ``(features,)``.
@@ -35,6 +36,7 @@ class Features:
     """
 
     mappings: Sequence[Mapping[str, Any]]
+    keys: frozenset[str]
     input_ids: list[Array]
     kept: list[slice] | None
     documents: Array
@@ -74,13 +76,18 @@ def read_features(features: Iterable[Any], *, boundaries: Boundaries, declared: 
     if isinstance(features, Mapping | str):
         raise ValueError(f"features must be a list of features, got one {type(features).__name__}")
     mappings = [feature if isinstance(feature, Mapping) else {"input_ids": feature} for feature in features]
-    input_ids = read_column(mappings, "input_ids", "iu")
-    kept = _unpadded(mappings, input_ids, segment_ids=callable(boundaries))
+    keys = frozenset[str]().union(*mappings)
+    input_ids, kept = read_column(mappings, "input_ids", "iu"), None
+    if "attention_mask" in keys:
+        kept = _unpadded(mappings, input_ids, segment_ids=callable(boundaries))
     if kept is not None:
         input_ids = [ids[part] for ids, part in zip(input_ids, kept, strict=True)]
     tokens = np.fromiter(map(len, input_ids), np.int64, len(input_ids))
-    parts, read = _read_boundaries(mappings, boundaries, tokens)
-    _check_declared(mappings, KNOWN | declared | read)
+    parts, read = None, frozenset[str]()
+    if boundaries is not None or "seq_lengths" in keys:
+        parts, read = _read_boundaries(mappings, boundaries, tokens)
+    if unknown := keys - declared - KNOWN - read:
+        raise ValueError(_undeclared(mappings, unknown))
     if parts is None:
         documents, lengths = np.ones_like(tokens), tokens
     else:
@@ -88,6 +95,7 @@ def read_features(features: Iterable[Any], *, boundaries: Boundaries, declared: 
         lengths = np.concatenate([*parts, tokens[:0]]).astype(np.int64)
     return Features(
         mappings=mappings,
+        keys=keys,
         input_ids=input_ids,
         kept=kept,
         documents=documents,
@@ -139,8 +147,6 @@ def _unpadded(
     mappings: Sequence[Mapping[str, Any]], input_ids: list[Array], *, segment_ids: bool
 ) -> list[slice] | None:
     """Find the unpadded part of each feature; None if there is no padding."""
-    if not any("attention_mask" in mapping for mapping in mappings):
-        return None
     kept = [slice(0, len(ids)) for ids in input_ids]
     for index, (mapping, ids) in enumerate(zip(mappings, input_ids, strict=True)):
         if "attention_mask" not in mapping:
@@ -177,19 +183,17 @@ def _unpadded_part(mask: Array, index: int, *, segment_ids: bool) -> slice:
 
 def _read_boundaries(
     mappings: Sequence[Mapping[str, Any]], boundaries: Boundaries, tokens: Array
-) -> tuple[list[Array] | None, frozenset[str]]:
-    """Read each feature's document lengths, None if none says, and which columns were read for that."""
+) -> tuple[list[Array], frozenset[str]]:
+    """Read each feature's document lengths, and say which columns were read for that."""
     read: set[str] = set()
     if callable(boundaries):
         name = f"boundaries={getattr(boundaries, '__name__', boundaries)!s}"
         raw = [boundaries(_Recorder(mapping, read)) for mapping in mappings]
-    elif boundaries is None and not any("seq_lengths" in mapping for mapping in mappings):
-        return None, frozenset()
     else:
         name = "seq_lengths"
-        lacking = [index for index, mapping in enumerate(mappings) if "seq_lengths" not in mapping]
-        if lacking:
-            raise ValueError(_missing(mappings, lacking[0], "seq_lengths"))
+        for index, mapping in enumerate(mappings):
+            if "seq_lengths" not in mapping:
+                raise ValueError(_missing(mappings, index, "seq_lengths"))
         raw = [mapping["seq_lengths"] for mapping in mappings]
     parts = [as_lengths(value, name=f"feature {index}: {name}") for index, value in enumerate(raw)]
     for index, part in enumerate(parts):
@@ -218,15 +222,14 @@ class _Recorder(Mapping[str, Any]):
         return len(self._mapping)
 
 
-def _check_declared(mappings: Sequence[Mapping[str, Any]], known: frozenset[str]) -> None:
-    for index, mapping in enumerate(mappings):
-        if not mapping.keys() <= known:
-            unknown = sorted(mapping.keys() - known)
-            hint = " (positions may tell boundaries: see boundaries=)" if "position_ids" in unknown else ""
-            raise ValueError(
-                f"feature {index} has columns that were not declared: {unknown}{hint}; drop them from the dataset, or "
-                f"say how they travel, as in columns={{{unknown[0]!r}: Column(per='token', dtype=…)}}"
-            )
+def _undeclared(mappings: Sequence[Mapping[str, Any]], unknown: frozenset[str]) -> str:
+    index = next(index for index, mapping in enumerate(mappings) if unknown & mapping.keys())
+    names = sorted(unknown & mappings[index].keys())
+    hint = " (positions may tell boundaries: see boundaries=)" if "position_ids" in names else ""
+    return (
+        f"feature {index} has columns that were not declared: {names}{hint}; drop them from the dataset, or "
+        f"say how they travel, as in columns={{{names[0]!r}: Column(per='token', dtype=…)}}"
+    )
 
 
 def _missing(mappings: Sequence[Mapping[str, Any]], index: int, key: str) -> str:

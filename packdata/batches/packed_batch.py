@@ -144,18 +144,18 @@ class PackedBatch(dict[str, Any]):
         if "input_ids" not in self or "lengths" not in self:
             return f"PackedBatch({dict(self)!r})"
         rows, width = self.input_ids.shape
+        facts = [
+            f"{rows} row{'s' * (rows != 1)} of {width} slots",
+            f"{self.num_documents} documents",
+            f"{self.num_tokens} tokens ({self.num_tokens / max(rows * width, 1):.1%} full)",
+            *(f"{name} {self[name]}" for name in ("num_targets", "max_seqlen", "align") if name in self),
+        ]
         tensors = [
-            f"  {key:<14} {str(value.dtype).removeprefix('torch.'):<8} {list(value.shape)}"
-            + ("" if value.device.type == "cpu" else f" on {value.device}")
+            f"  {key:<14} {str(value.dtype).removeprefix('torch.'):<8} {list(value.shape)} on {value.device}"
             for key, value in self.items()
             if isinstance(value, Tensor)
         ]
-        head = (
-            f"PackedBatch: {rows} row{'s' * (rows != 1)} of {width} slots, {self.num_documents} documents, "
-            f"{self.num_tokens} tokens ({self.num_tokens / max(rows * width, 1):.1%} full), {self.get('num_targets', '?')} targets, "
-            f"max_seqlen {self.get('max_seqlen', '?')}"
-        )
-        return "\n".join([head, *tensors])
+        return "\n".join([f"PackedBatch: {', '.join(facts)}", *tensors])
 
     def to(self, device: Any, non_blocking: bool = False) -> "PackedBatch":
         """Move every tensor to ``device``; what the host knows comes along unchanged."""

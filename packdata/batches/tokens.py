@@ -72,7 +72,7 @@ def read_labels(features: Features, targets: str | Sequence[str] | None, ids: Ar
     if not features.mappings or targets == "all":
         return ids
     if targets is None:
-        keys = [key for key in SUPERVISION if any(key in mapping for mapping in features.mappings)]
+        keys = [key for key in SUPERVISION if key in features.keys]
     else:
         keys = [targets] if isinstance(targets, str) else list(targets)
     labels = ids
