@@ -104,17 +104,24 @@ def best_fit(
             while room >= 0 and classes[room][0][0] + weight > cap:
                 room = rooms.at_least(room + 1)
             if room >= 0:
-                documents, first, packs, items = heappop(classes[room])
-                if not classes[room]:
+                alike = classes[room]
+                documents, first, packs, items = heappop(alike)
+                if not alike:
                     rooms.remove(room)
-                most = min(room // size, (cap - documents) // weight)
+                most = room // size
             else:
-                most = min(capacity // size, cap // weight)
-                room, documents, first, packs, items = capacity, 0, num_packs, -(-count // most), 0
+                most = capacity // size
+                documents = 0
+            if documents + most * weight > cap:
+                most = (cap - documents) // weight
+            if room < 0:
+                room, first, packs, items = capacity, num_packs, -(-count // most), 0
                 num_packs += packs
             while packs and count:  # packs that take as many as they can, then one that takes the rest
-                each = min(most, count)
-                filled = min(packs, count // each)
+                each = most if most < count else count
+                filled = count // each
+                if filled > packs:
+                    filled = packs
                 rows += (first, filled, each, items)
                 leave(room - each * size, (documents + each * weight, first, filled, items + each))
                 first, packs, count = first + filled, packs - filled, count - filled * each

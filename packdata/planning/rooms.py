@@ -10,10 +10,6 @@ _BITS = 10
 _IN_WORD = (1 << _BITS) - 1
 
 
-def _lowest(bits: int) -> int:
-    return (bits & -bits).bit_length() - 1
-
-
 class Rooms:
     """A set of integers from 0 to ``largest``.
 
@@ -50,9 +46,10 @@ class Rooms:
             return -1
         bits = self._words[word] >> (room & _IN_WORD)
         if bits:
-            return room + _lowest(bits)
+            return room + (bits & -bits).bit_length() - 1
         words = self._summary >> (word + 1)
         if not words:
             return -1
-        word += 1 + _lowest(words)
-        return (word << _BITS) + _lowest(self._words[word])
+        word += (words & -words).bit_length()
+        bits = self._words[word]
+        return (word << _BITS) + (bits & -bits).bit_length() - 1
