@@ -142,7 +142,7 @@ def test_a_million_documents_in_seconds_and_kilobytes(folder):
 
 
 def test_packs_of_many_short_documents_stay_small(folder):
-    plan = plan_packs(np.ones(1_000_000, np.int64), budget=65_536)
+    plan = plan_packs(np.ones(200_000, np.int64), budget=16_384)
     assert to_html(plan, folder / "ones.html").stat().st_size < 2_000_000
 
 

@@ -124,6 +124,12 @@ def test_a_plan_warns(options, warning):
     assert f"⚠ {warning}" in show(plan_packs(**options))
 
 
+@pytest.mark.parametrize("choice", ["cross_document_attention", "cross_document_targets"])
+def test_crossed_boundaries_are_named(choice):
+    features = [{"input_ids": [1, 2, 3]}, {"input_ids": [4]}]
+    assert f"as was asked for ({choice})" in show(PackingCollator(**{choice: True})(features))
+
+
 def test_a_good_packing_does_not_warn():
     assert "⚠" not in show(plan_packs([8, 4, 4], budget=8))
     assert "⚠" not in show(PackingCollator()([{"input_ids": [1, 2, 3]}]))

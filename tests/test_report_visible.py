@@ -3,6 +3,7 @@
 import unicodedata
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,12 @@ def test_a_token_that_decodes_to_nothing_shows_its_number():
     assert cell(7, lambda ids: "", width=6) == "⟨7⟩"
 
 
+def special_tokens():
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<s>": 0, "a": 1}))
+    tokenizer.add_special_tokens(["<s>"])
+    return tokenizer
+
+
 def test_decoders():
     class Words:
         def decode(self, ids):
@@ -58,6 +65,7 @@ def test_decoders():
     assert decoder("bytes")(list("é\n".encode())) == "é\n"
     assert decoder("bytes")([0xFF, 256]) == "\\xff⟨256⟩"
     assert decoder(Words())([0, 2]) == "a c"
+    assert decoder(special_tokens())([0, 1]) == "<s> a"
     assert decoder(lambda ids: "x" * len(ids))([0, 2]) == "xx"
 
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from packdata.planning import Plan
     from packdata.sources import Documents
 
+MASKS = ("completion_mask", "assistant_masks")
+"""What packing folds into the labels."""
+
 
 def check(
     packed: Packed,
@@ -43,17 +46,14 @@ def check(
         raise ValueError(f"{packed} has no plan beside its data: 'packdata pack' and output_dir= leave one")
     plan = Plan.load(packed / "plan")
     dataset = open_dataset(source, tokenizer=tokenizer, text_column=text_column, split=split, sample_by=sample_by)
-    names = [name for name in dataset.column_names if name in {*rows.column_names, *MASKS} - {"seq_lengths"}]
+    wanted = {*rows.column_names, *(MASKS if "labels" in rows.column_names else ())} - {"seq_lengths"}
+    names = [name for name in dataset.column_names if name in wanted]
     documents = Documents(dataset, names, **markers(tokenizer, bos=bos, eos=eos))
     _check_plan(plan, documents)
     _check_packs(plan, documents, rows)
     kept, given = plan.ledger.tokens_kept, plan.ledger.tokens_in
     text = f"{packed} holds {kept:,} of {given:,} tokens of {source}, each exactly once; the rest is in its ledger"
     say(lambda: text, lambda: {"holds": True, "packs": len(plan), **plan.ledger.to_dict()}, as_json=json)
-
-
-MASKS = ("completion_mask", "assistant_masks")
-"""What packing folds into the labels."""
 
 
 def _check_plan(plan: "Plan", documents: "Documents") -> None:

@@ -31,14 +31,8 @@ def ledger_cautions(ledger: Ledger) -> Iterator[str]:
             "overlong 'split' keeps them."
         )
     if ledger.documents_dropped:
-        yield (
-            f"{ledger.documents_dropped:,} documents with {ledger.tokens_dropped:,} tokens were dropped"
-            + (
-                f", {ledger.documents_untargeted:,} of them for want of a target."
-                if ledger.documents_untargeted
-                else "."
-            )
-        )
+        why = f", {ledger.documents_untargeted:,} of them for want of a target" if ledger.documents_untargeted else ""
+        yield f"{ledger.documents_dropped:,} documents with {ledger.tokens_dropped:,} tokens were dropped{why}."
     if ledger.targets_lost_to_cuts:
         yield f"{ledger.targets_lost_to_cuts:,} targets were lost to cuts: the first token of a piece is never learnt."
     if ledger.documents_empty:
@@ -48,7 +42,7 @@ def ledger_cautions(ledger: Ledger) -> Iterator[str]:
 def batch_cautions(
     batch: Mapping[str, Any], counts: Counts, tokenizer: Any = None, *, where: str = ""
 ) -> Iterator[str]:
-    """Warn of documents in which nothing is learnt, of a missing end marker, and of padding that looks like one.
+    """Warn of crossed boundaries, of documents in which nothing is learnt, and of missing or ambiguous end markers.
 
     Args:
         batch: The documents that were looked at.
@@ -56,6 +50,10 @@ def batch_cautions(
         tokenizer: What names the markers, in ``eos_token_id`` and ``pad_token_id``; others are silent.
         where: Which documents these are, for the sentence, where not all.
     """
+    if batch.get("cross_document_attention"):
+        yield "Documents of a row attend to one another, as was asked for (cross_document_attention)."
+    if batch.get("cross_document_targets"):
+        yield "A document's last token predicts the next one's first, as was asked for (cross_document_targets)."
     if counts.documents_without_targets:
         yield (
             f"{counts.documents_without_targets:,} of {counts.documents:,} documents{where} have no target: "
@@ -68,7 +66,7 @@ def batch_cautions(
     if missing:
         yield (
             f"{missing:,} of {counts.documents:,} documents{where} do not end with the EOS token {eos}: "
-            "a model would not learn to stop. Give eos_token_id when packing."
+            "a model would not learn to stop. Give eos_token_id when packing. (Pieces of cut documents count, too.)"
         )
     if pad == eos:
         yield (

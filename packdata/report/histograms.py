@@ -35,7 +35,7 @@ def length_histogram(lengths: Integer[np.ndarray, " spans"]) -> Histogram:
     longest = max(int(lengths.max(initial=1)), 2)
     edges = np.unique(np.geomspace(1, longest + 1, 33).round().astype(np.int64))
     counts = np.histogram(lengths, edges)[0]
-    names = [f"{a:,} token(s)" if b - a == 1 else f"{a:,}–{b - 1:,} tokens" for a, b in pairwise(edges.tolist())]
+    names = [f"lengths {a:,}–{b - 1:,}" if b - a > 1 else f"length {a:,}" for a, b in pairwise(edges.tolist())]
     middle = edges[len(edges) // 2]
     ticks = ["1", f"{middle:,}", f"{longest:,} tokens"]
     return _histogram("lengths", "Documents by length, as packed", counts, edges, names, ticks, what="documents")

@@ -32,7 +32,7 @@ def plot(obj: Any, ax: Any = None, *, packs: int = PACKS) -> Any:
     for height, index in enumerate(shown):
         _bar(ax, overview.row(index), height)
     ax.set_yticks(range(len(shown)), [f"{overview.unit} {index:,}" for index in shown])
-    ax.invert_yaxis()
+    ax.set_ylim(max(len(shown), 1) - 0.5, -0.5)
     ax.set_xlim(0, overview.budget)
     ax.set_xlabel(f"slots ({overview.fill:.1%} hold a token)")
     ax.set_title(overview.title)

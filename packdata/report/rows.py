@@ -5,7 +5,6 @@ Everything that is drawn of a single row (text, grid, strip) is drawn from this 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,10 +90,7 @@ class Row:
     def target_runs(self) -> list[Run]:
         """Cut the row where the document changes or targets begin or end."""
         has_target = self.has_target
-        return [
-            Run(document=run.document, start=run.start, stop=run.stop, target=bool(has_target[run.start]))
-            for run in _runs(self.document_ids, has_target)
-        ]
+        return [run._replace(target=bool(has_target[run.start])) for run in _runs(self.document_ids, has_target)]
 
 
 def learnt_tokens(
@@ -116,13 +112,14 @@ def learnt_tokens(
 
 
 def _runs(document_ids: Int64[np.ndarray, " slots"], *others: Bool[np.ndarray, " slots"]) -> Iterator[Run]:
-    changes = np.zeros(max(len(document_ids) - 1, 0), dtype=bool)
+    if not len(document_ids):
+        return
+    changes = np.zeros(len(document_ids) - 1, dtype=bool)
     for values in (document_ids, *others):
         changes |= values[1:] != values[:-1]
-    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(document_ids)]
-    for start, stop in pairwise(bounds):
-        if stop > start:
-            yield Run(document=int(document_ids[start]), start=start, stop=stop)
+    starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
+    stops = [*starts[1:].tolist(), len(document_ids)]
+    yield from map(Run, document_ids[starts].tolist(), starts.tolist(), stops)
 
 
 def row_of_pack(pack: Pack, *, budget: int, align: int = 1) -> Row:

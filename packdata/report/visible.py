@@ -69,12 +69,19 @@ def decoder(tokenizer: Any = None) -> Decode:
     if isinstance(tokenizer, str) and tokenizer == "bytes":
         return _decode_bytes
     if hasattr(tokenizer, "decode") and not isinstance(tokenizer, str | bytes):
-        return lambda ids: str(tokenizer.decode(ids))
+        return lambda ids: _decode_all(tokenizer, ids)
     if callable(tokenizer):
         return lambda ids: str(tokenizer(ids))
     raise ValueError(
         f"tokenizer must be None, 'bytes', an object with decode() or a callable from ids to text, got {tokenizer!r}"
     )
+
+
+def _decode_all(tokenizer: Any, ids: list[int]) -> str:
+    try:
+        return str(tokenizer.decode(ids, skip_special_tokens=False))
+    except TypeError:  # a tokenizer of another make has no such option
+        return str(tokenizer.decode(ids))
 
 
 def _decode_bytes(ids: list[int]) -> str:

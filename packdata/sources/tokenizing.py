@@ -44,7 +44,8 @@ class Tokenize:
         """Look up a token, None if there is no such token."""
         if self.tokenizer == BYTES:
             return None
-        return self.loaded.get_vocab().get(token)
+        found: int | None = self.loaded.get_vocab().get(token)
+        return found
 
     def _encode(self, texts: list[str]) -> pa.Array:
         if self._is_file:
