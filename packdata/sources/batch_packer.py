@@ -5,12 +5,14 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from packdata.planning.edge import no_type_check
 from packdata.planning.policy import Policy, Strategy
 
 from .packing import pack_table
 from .tables import open_source
 
 
+@no_type_check
 class BatchPacker:
     """``pack_table`` as a function for ``dataset.map(packer, batched=True, batch_size=…)``.
 

@@ -11,6 +11,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 
+from packdata.planning.edge import no_type_check
 from packdata.planning.plan import Plan
 from packdata.planning.policy import Policy
 
@@ -28,6 +29,7 @@ LAYOUT = 1
 def pack_dataset(dataset: datasets.Dataset, budget: int, **options: Any) -> datasets.Dataset: ...
 @overload
 def pack_dataset(dataset: datasets.DatasetDict, budget: int, **options: Any) -> datasets.DatasetDict: ...
+@no_type_check
 def pack_dataset(
     dataset: datasets.Dataset | datasets.DatasetDict,
     budget: int,

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from packdata.planning import Pack
+from packdata.planning.edge import no_type_check
 from packdata.planning.plan import Array
 
 from .markers import Markers, gather_marked
@@ -18,6 +19,7 @@ from .tables import Source, open_source
 Feature = dict[str, Any]
 
 
+@no_type_check
 class Documents:
     """A map-style dataset over ragged token columns, reading Arrow in place.
 
@@ -109,6 +111,8 @@ class Documents:
         """
         if any(isinstance(item, Pack) for item in items):
             return [self._pack(item) if isinstance(item, Pack) else self[item] for item in items]
+        if not len(items):
+            return []
         documents = np.asarray([_number(item, len(self)) for item in items], np.int64)
         rows = self._table_rows(documents)
         if self._markers:

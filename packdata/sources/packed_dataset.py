@@ -5,12 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from packdata.planning import Pack, Plan
+from packdata.planning.edge import no_type_check
 from packdata.planning.plan import Array
 
 from .documents import Documents
 from .packing import gather_spans
 
 
+@no_type_check
 class PackedDataset:
     """A map-style dataset whose item *i* is pack *i* of a plan: the lazy twin of ``pack_dataset``, nothing written.
 
@@ -49,6 +51,8 @@ class PackedDataset:
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Array]]:
         """Gather several packs in one go."""
         packs = [self.plan[index] for index in indices]
+        if not packs:
+            return []
         joined = join_spans(packs)
         self.documents.check_spans(joined)
         flat = gather_spans(self.documents, joined)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from packdata.planning import Ledger, Pack, Plan
+from packdata.planning.edge import no_type_check
 from packdata.planning.plan import Array
 
 from .documents import Documents
@@ -24,6 +25,7 @@ from .supervision import MASKS, fold_labels, is_supervised, label_dtype
 from .tables import open_source
 
 
+@no_type_check
 def pack_table(
     table: pa.Table,
     budget: int,

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 
 from packdata.planning import Ledger, Pack, Plan, plan_packs
+from packdata.planning.edge import no_type_check
 from packdata.planning.plan import Array
 from packdata.planning.policy import Overlong, Strategy
 from packdata.planning.randomness import Seed
@@ -38,6 +39,7 @@ class PlanOptions(TypedDict, total=False):
     seed: Seed | None
 
 
+@no_type_check
 def plan_documents(
     documents: Documents, budget: int, *, untargeted: Untargeted = "keep", **policy: Unpack[PlanOptions]
 ) -> Plan:

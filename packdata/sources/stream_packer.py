@@ -20,6 +20,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from packdata.planning import Ledger, Pack, Plan
+from packdata.planning.edge import no_type_check
 from packdata.planning.plan import Array
 from packdata.planning.policy import Overlong, Policy, Strategy
 from packdata.planning.randomness import Seed
@@ -58,6 +59,7 @@ class Position:
     ledger: Ledger = field(default_factory=Ledger)
 
 
+@no_type_check
 class StreamPacker(IterableDataset[dict[str, Array]]):
     """Packs of a stream, each a dict of numpy arrays with ``seq_lengths``.
 
