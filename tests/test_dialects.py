@@ -203,6 +203,34 @@ def test_jax_segments_follow_attention_and_weigh_the_loss(collation):
             assert inputs["targets_segment_ids"][row, slot] == (0 if target == -100 else segment)
 
 
+def test_megatron_core_takes_its_fields():
+    params = pytest.importorskip("megatron.core.packed_seq_params", exc_type=ImportError).PackedSeqParams
+    inputs = to_megatron(PackingCollator(align=4)([[1, 2, 3], [4, 5]]))
+    made = params(**{name: value for name, value in inputs.items() if name in params.__dataclass_fields__})
+    assert made.cu_seqlens_q.tolist() == [0, 3, 5]
+    assert made.cu_seqlens_q_padded.tolist() == [0, 4, 8]
+
+
+@pytest.mark.parametrize("options", [*LAYOUTS.values(), {"pad_to": 32, "position_offset": 2}])
+def test_torchtitan_finds_the_same_boundaries(options):
+    attention = pytest.importorskip("torchtitan.models.common.attention", exc_type=ImportError)
+    inputs = to_torchtitan(PackingCollator(**options | {"max_documents": None})(DOCUMENTS))
+    found = attention.create_varlen_metadata_for_document(inputs["positions"])
+    assert torch.equal(found.cu_seq_q, inputs["cu_seq_q"])
+    assert found.max_q == inputs["max_q"]
+
+
+def test_grain_packs_the_same_segments():
+    grain = pytest.importorskip("grain", exc_type=ImportError)
+    source = grain.MapDataset.source([{"inputs": np.array(ids, np.int32)} for ids in DOCUMENTS]).to_iter_dataset()
+    packer = grain.experimental.FirstFitPackIterDataset
+    theirs = next(iter(packer(source, length_struct={"inputs": 16}, num_packing_bins=1, shuffle_bins=False)))
+    ours = to_jax(PackingCollator(16)(DOCUMENTS))
+    for key, value in theirs.items():
+        np.testing.assert_array_equal(ours[key][0], value)
+        assert ours[key].dtype == value.dtype
+
+
 def test_jax_needs_the_batch_on_the_cpu():
     with pytest.raises(ValueError, match="to_jax needs a batch on the CPU, got one on meta"):
         to_jax(PackingCollator()([[1, 2]]).to("meta"))

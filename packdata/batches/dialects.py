@@ -139,7 +139,7 @@ def to_jax(batch: PackedBatch) -> dict[str, Any]:
     """Name a batch as JAX's loaders do (grain, seqio, MaxText), as numpy arrays; the batch must be on the CPU.
 
     Segment ids are what attention masks compare: they follow ``cu_seqlens``, count from 1 in each row and are 0 on
-    padding. ``targets_segment_ids`` is 0 wherever nothing is to be learnt, and ``targets`` is 0 there too, since these
+    padding, as positions are. ``targets_segment_ids`` is 0 wherever nothing is to be learnt, and ``targets`` is 0 there too, since these
     libraries weigh the loss by ``targets_segment_ids != 0`` and know no ignore index.
 
     Returns:
@@ -150,15 +150,16 @@ def to_jax(batch: PackedBatch) -> dict[str, Any]:
     """
     if batch.input_ids.device.type != "cpu":
         raise ValueError(f"to_jax needs a batch on the CPU, got one on {batch.input_ids.device}: use batch.to('cpu')")
-    segments = batch.segment_ids
-    within = (segments - segments[:, :1] + 1).masked_fill(batch.document_ids < 0, 0)
+    segments, padding = batch.segment_ids, batch.document_ids < 0
+    within = (segments - segments[:, :1] + 1).masked_fill(padding, 0)
+    positions = batch.position_ids.masked_fill(padding, 0)
     tensors = {
         "inputs": batch.input_ids,
         "inputs_segment_ids": within,
-        "inputs_positions": batch.position_ids,
+        "inputs_positions": positions,
         "targets": batch.targets.masked_fill(~batch.loss_mask, 0),
         "targets_segment_ids": within.masked_fill(~batch.loss_mask, 0),
-        "targets_positions": batch.position_ids,
+        "targets_positions": positions,
     }
     return {key: tensor.to(torch.int32, copy=True).numpy() for key, tensor in tensors.items()}
 
