@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Html, Json, Packed, Split, Tokenizer, say
+from .options import Html, Json, Packed, Split, Tokenizer, say, terminal_width
 
 
 def inspect(
@@ -30,4 +30,8 @@ def inspect(
     dataset, decoder = open_packed(packed, split), load_decoder(tokenizer)
     if html is not None:
         to_html(dataset, html, tokenizer=decoder, pack=pack)
-    say(lambda: show(dataset, decoder, pack=pack), lambda: numbers_of(dataset, decoder), as_json=json)
+    say(
+        lambda: show(dataset, decoder, pack=pack, width=terminal_width()),
+        lambda: numbers_of(dataset, decoder),
+        as_json=json,
+    )

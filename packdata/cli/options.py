@@ -1,6 +1,9 @@
 """Options that several commands share, and what is read with them."""
 
+import io
 import json
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,4 +31,11 @@ Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the 
 
 def say(text: Callable[[], str], data: Callable[[], dict[str, Any]], *, as_json: bool) -> None:
     """Print a result, for people or for machines; only what is printed is made."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # better a question mark than no report where UTF-8 is not spoken
     print(json.dumps(data()) if as_json else text())
+
+
+def terminal_width() -> int:
+    """Columns of the terminal, 100 where there is none."""
+    return max(shutil.get_terminal_size((100, 24)).columns, 60)

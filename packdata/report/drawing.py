@@ -27,7 +27,7 @@ def draw_row(row: Row, decode: Decode, *, width: int) -> Iterator[str]:
     if row.slots <= SHORT:
         yield from _slot_table(row, decode, width)
         yield ""
-        yield from _attention_grid(row, decode)
+        yield from _attention_grid(row, decode, width)
     else:
         yield from _bar(row, width)
         yield from _document_list(row, decode, width)
@@ -71,14 +71,15 @@ def _wrapped(sizes: list[int], width: int) -> Iterator[tuple[int, int]]:
     yield first, len(sizes)
 
 
-def _attention_grid(row: Row, decode: Decode) -> Iterator[str]:
+def _attention_grid(row: Row, decode: Decode, width: int) -> Iterator[str]:
     """Draw A_ij = [j ≤ i][segment_i = segment_j], one line per query."""
     tokens = _lines_of(row, decode).get("token", [""] * row.slots)
     size = max(map(columns, tokens))
+    space = " " if size + 6 + 2 * row.slots <= width else ""
     segment = np.searchsorted(row.segments, np.arange(row.slots), side="right").tolist()
     yield f"{'slot':5}{pad('', size)} attends to the slots marked ■"
     for query in range(row.slots):
-        marks = " ".join("■" if segment[key] == segment[query] else NOTHING for key in range(query + 1))
+        marks = space.join("■" if segment[key] == segment[query] else NOTHING for key in range(query + 1))
         yield f"{query:<5}{pad(tokens[query], size)} {marks}"
 
 
@@ -98,23 +99,29 @@ def _letter(document: int) -> str:
 
 
 def _document_list(row: Row, decode: Decode, width: int, *, most: int = 12) -> Iterator[str]:
+    """List the row's documents and padding, in columns."""
     runs = row.runs()
-    for run in runs[:most]:
-        yield clip(f"  {_letter(run.document)} {_describe(run, row)}{_beginning(run, row, decode)}", width).rstrip()
+    lines = [_columns_of(run, row) for run in runs[:most]]
+    sizes = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for run, line in zip(runs, lines, strict=False):
+        drawn = "  ".join(text.ljust(size) for text, size in zip(line, sizes, strict=True))
+        yield clip(f"  {drawn}  {_beginning(run, row, decode)}", width).rstrip()
     if len(runs) > most:
         yield f"  … and {len(runs) - most:,} more"
 
 
-def _describe(run: Run, row: Row) -> str:
-    where = f"slots {run.start:,}–{run.stop - 1:,}"
-    if run.document < 0:
-        return f"{'padding':14} {where:20} {run.slots:>7,} slots "
-    return f"{row.name(run.document):14} {where:20} {run.slots:>7,} tokens"
+def _columns_of(run: Run, row: Row) -> list[str]:
+    padding = run.document < 0
+    targets = "" if row.targets is None or padding else f"{row.has_target[run.start : run.stop].sum():,} targets"
+    return [
+        f"{_letter(run.document)} {'padding' if padding else row.name(run.document)}",
+        f"slots {run.start:,}–{run.stop - 1:,}",
+        f"{run.slots:,} {'slots' if padding else 'tokens'}",
+        targets,
+    ]
 
 
 def _beginning(run: Run, row: Row, decode: Decode) -> str:
     if row.input_ids is None or run.document < 0:
         return ""
-    targets = int(row.has_target[run.start : run.stop].sum())
-    ids = row.input_ids[run.start : min(run.stop, run.start + 80)].tolist()
-    return f" {targets:>7,} targets  {visible(decode(ids))}"
+    return visible(decode(row.input_ids[run.start : min(run.stop, run.start + 80)].tolist()))
