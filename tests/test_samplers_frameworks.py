@@ -175,13 +175,26 @@ def test_accelerate_resumes(stateful):
         assert list(resumed) == expected[rank][2]
 
 
-def test_accelerate_in_one_process_resumes_from_the_samplers_state():
-    expected, sampler = list(all_ranks()), all_ranks()
-    loader = prepared(sampler, 0, processes=1)
-    assert list(islice(loader, 3)) == expected[:3]
-    resumed = all_ranks()
-    resumed.load_state_dict(sampler.checkpoint(3))
-    assert list(prepared(resumed, 0, processes=1)) == expected[3:]
+@pytest.mark.parametrize("processes", [1, 2])
+def test_accelerate_resumes_from_the_samplers_state(processes):
+    def sampler():
+        return PackBatchSampler(LENGTHS, 16, rank="all", world_size=processes)
+
+    for rank in range(processes):
+        whole = prepared(sampler(), rank, processes=processes)
+        expected, first = [list(whole) for _ in range(3)], sampler()
+        loader = prepared(first, rank, processes=processes)
+        found = [*loader, *islice(loader, 2)]
+        state = first.checkpoint(2 * processes)
+        for _ in range(2):  # the second resume counts from the epoch's begin, too
+            resumed = sampler()
+            resumed.load_state_dict(state)
+            begin, loader = resumed.consumed, prepared(resumed, rank, processes=processes)
+            loader.set_epoch(resumed.epoch)
+            found += islice(loader, 1)
+            state = resumed.checkpoint(begin + processes)
+        resumed.load_state_dict(state)
+        assert found + list(loader) + list(loader) == list(chain(*expected))
 
 
 @pytest.mark.parametrize("ranks", [{"rank": 0, "world_size": 2}, {"rank": "all", "world_size": 3}])

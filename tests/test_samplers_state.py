@@ -175,6 +175,19 @@ def test_a_checkpoint_counts_from_the_epochs_begin_not_from_the_resume(make):
     assert resumed.checkpoint(5)["epoch"] == 1
 
 
+@pytest.mark.parametrize(("rank", "consumed"), [(0, 3), ("all", 6)])
+def test_steps_of_other_numbers_of_ranks_count_as_one_batch_each(rank, consumed):
+    two, one = (
+        PackBatchSampler([8] * 20, 8, rank=0, world_size=2),
+        PackBatchSampler([8] * 20, 8, rank=rank, world_size=1),
+    )
+    one.load_state_dict(two.checkpoint(3))
+    assert one.consumed == consumed
+    list(islice(one, 4))
+    assert one.state_dict() == one.checkpoint(consumed + 4)
+    assert one.state_dict()["used"] == [[2, 6], [1, 4]]
+
+
 @both
 def test_set_epoch_chooses_the_order(make):
     sampler = make([8] * 16, 8)

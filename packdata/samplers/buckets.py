@@ -15,24 +15,25 @@ step for each distinct length, not for each document.
 """
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
-from ..planning import Plan
-from ..planning.accounts import account
-from ..planning.blocks import Array
-from ..planning.fingerprints import fingerprint
-from ..planning.fit import best_fit
-from ..planning.overlong import cut_overlong
-from ..planning.packing import Packing, assemble, join
-from ..planning.policy import Policy
-from ..planning.randomness import generator
-from ..planning.sorting import distinct_descending, order_descending
-from ..planning.strategies import deal
+from packdata.planning import Plan
+from packdata.planning.accounts import account
+from packdata.planning.blocks import Array
+from packdata.planning.fingerprints import fingerprint
+from packdata.planning.fit import best_fit
+from packdata.planning.overlong import cut_overlong
+from packdata.planning.packing import Packing, assemble, join
+from packdata.planning.policy import Policy
+from packdata.planning.randomness import generator
+from packdata.planning.sorting import distinct_descending, order_descending
+from packdata.planning.strategies import deal
+
 from .dealing import require_at_least
 from .forming import Formed, in_order
 
@@ -51,7 +52,7 @@ class Buckets:
 
     lengths: Array
     budget: int
-    boundaries: Sequence[int]
+    boundaries: Iterable[int]
     padded: bool
     overlong: Literal["error", "drop"]
 
@@ -143,7 +144,7 @@ def _rectangles(sizes: Array, counts: Array, documents: Array, budget: int) -> P
     return Packing(bounds=bounds, items=documents)
 
 
-def _checked(boundaries: Sequence[int]) -> tuple[int, ...]:
+def _checked(boundaries: Iterable[int]) -> tuple[int, ...]:
     """Check that the boundaries ascend from at least 1."""
     try:
         edges = [operator.index(edge) for edge in boundaries]

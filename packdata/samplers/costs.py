@@ -2,11 +2,8 @@
 
 import numpy as np
 
-from ..planning import Plan
-from ..planning.blocks import Array
-
-CHUNK = 1 << 20
-"""Packs at a time: squares are 64 bits wide, lengths 32."""
+from packdata.planning import Plan
+from packdata.planning.blocks import BLOCK, Array
 
 
 def pack_costs(plan: Plan, token_cost: int | float = 0) -> Array:
@@ -20,11 +17,12 @@ def pack_costs(plan: Plan, token_cost: int | float = 0) -> Array:
         Σ length² + token_cost · Σ length of each pack, float64, shape ``(packs,)``.
     """
     costs = np.zeros(len(plan))
-    for first in range(0, len(plan), CHUNK):
-        bounds = plan.bounds[first : first + CHUNK + 1]
+    step = max(1, BLOCK * len(plan) // max(1, len(plan.documents)))  # squares are 64 bits wide, lengths 32
+    for first in range(0, len(plan), step):
+        bounds = plan.bounds[first : first + step + 1]
         lengths = plan.lengths[bounds[0] : bounds[-1]].astype(np.float64)
         sums = np.concatenate([[0.0], np.cumsum(lengths * (lengths + token_cost))])
-        costs[first : first + CHUNK] = np.diff(sums[bounds - bounds[0]])
+        costs[first : first + step] = np.diff(sums[bounds - bounds[0]])
     return costs
 
 

@@ -20,9 +20,9 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int
 
-from ..planning.blocks import Array
-from ..planning.randomness import generator
-from ..ranks import resolve_rank
+from packdata.planning.blocks import Array
+from packdata.planning.randomness import generator
+from packdata.ranks import resolve_rank
 
 EMPTY = -1
 """Stands for no pack where a step is filled up."""
@@ -33,27 +33,34 @@ Progress = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Share:
-    """Which batches of the dealing order are this sampler's: ``offset``, ``offset + stride``, and so on.
+    """Which batches of the dealing order are one sampler's: ``offset``, ``offset + stride``, and so on.
 
     Attributes:
-        offset: The first one.
-        stride: From one to the next: the number of ranks, or 1 for ``rank="all"``.
+        rank: The rank, or None for the batches of all ranks.
         world: The number of ranks.
     """
 
-    offset: int
-    stride: int
+    rank: int | None
     world: int
 
     @classmethod
     def of(cls, rank: Any, world_size: Any) -> "Share":
-        """Resolve what the user gave; raises a ValueError if it makes no sense."""
+        """Resolve what the user gave, ``rank="all"`` included; raises a ValueError if it makes no sense."""
         if not isinstance(rank, str):
-            rank, world = resolve_rank(rank, world_size)
-            return cls(rank, world, world)
+            return cls(*resolve_rank(rank, world_size))
         if rank != "all":
             raise ValueError(f'rank must be an integer, "all" or None, got {rank!r}')
-        return cls(0, 1, resolve_rank()[1] if world_size is None else resolve_rank(0, world_size)[1])
+        return cls(None, resolve_rank()[1] if world_size is None else resolve_rank(0, world_size)[1])
+
+    @property
+    def offset(self) -> int:
+        """Its first batch."""
+        return self.rank or 0
+
+    @property
+    def stride(self) -> int:
+        """From one of its batches to the next."""
+        return 1 if self.rank is None else self.world
 
 
 @dataclass(frozen=True, kw_only=True)

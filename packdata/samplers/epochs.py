@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..planning import Ledger, Plan
-from ..planning.blocks import Array
+from packdata.planning import Ledger, Plan
+from packdata.planning.blocks import Array
+
 from .costs import pack_costs, straggler_ratio
 from .dealing import EMPTY, Dealing, Progress, deal, packs_left, require_at_least, split_progress
 from .forming import Formed, Former

@@ -5,12 +5,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ..layout import as_lengths
-from ..planning import Plan, plan_packs
-from ..planning.blocks import Array, index_dtype
-from ..planning.fingerprints import fingerprint
-from ..planning.policy import Policy
-from ..planning.randomness import generator
+from packdata.layout import as_lengths
+from packdata.planning import Plan, plan_packs
+from packdata.planning.blocks import Array, index_dtype
+from packdata.planning.fingerprints import fingerprint
+from packdata.planning.policy import Policy
+from packdata.planning.randomness import generator
 
 
 @dataclass(frozen=True, eq=False)

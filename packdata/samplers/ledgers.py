@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..planning import Ledger, Plan
-from ..planning.blocks import Array
+from packdata.planning import Ledger, Plan
+from packdata.planning.blocks import Array
 
 
 def without_packs(plan: Plan, packs: Array, *, slots: int) -> Ledger:

@@ -1,6 +1,6 @@
 """``LengthBucketBatchSampler``: batches of documents of similar length."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from .buckets import Buckets
@@ -54,7 +54,7 @@ class LengthBucketBatchSampler(EpochSampler):
         lengths: Any,
         budget: int,
         *,
-        boundaries: Sequence[int] = (770, 1216, 1728, 2432, 3296, 8192),
+        boundaries: Iterable[int] = (770, 1216, 1728, 2432, 3296, 8192),
         padded: bool = False,
         overlong: Literal["error", "drop"] = "error",
         balance: Literal["attention"] | None = None,

@@ -4,8 +4,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..planning import Plan
-from ..planning.policy import Overlong, Policy, Strategy
+from packdata.planning import Plan
+from packdata.planning.policy import Overlong, Policy, Strategy
+
 from .dealing import Dealing, Share
 from .epochs import EpochSampler
 from .forming import Former, PlannedPacks, ReadyPacks, usable_lengths

@@ -22,9 +22,10 @@ def refuse_second_sharding(consumer: FrameType | None, share: Share) -> None:
     if type(shard).__name__ != "BatchSamplerShard":
         return
     processes = getattr(shard, "num_processes", 1)
-    if processes > 1 and (share.stride > 1 or share.world % processes):
+    shares_out = share.rank is None and share.world % processes == 0
+    if processes > 1 and not shares_out:
         raise RuntimeError(
             f"accelerate shares these batches out to {processes} processes, but this sampler deals to "
-            f"{share.world} ranks and yields those of {'one' if share.stride > 1 else 'all'}: batches would get lost. "
+            f"{share.world} ranks and yields those of {'all' if share.rank is None else 'one'}: some would get lost. "
             f'Give rank="all", world_size={processes} (and even_batches=False), or do not prepare() the loader'
         )

@@ -59,8 +59,8 @@ def read_state(state: Any, *, kind: str, identity: Mapping[str, Any]) -> tuple[i
 
 
 def own_batches(used: Progress, share: Share) -> int:
-    """Count the batches of an epoch that one sampler handed out: one for each step, or all of them for rank="all"."""
-    return sum(-(-batches // (1 if share.stride == 1 else world)) for world, batches in used)
+    """Count the batches of an epoch that a sampler of this share handed out: all, or one for each step."""
+    return sum(batches if share.rank is None else -(-batches // world) for world, batches in used)
 
 
 def _as_dict(value: Any) -> dict[str, Any]:
@@ -68,11 +68,10 @@ def _as_dict(value: Any) -> dict[str, Any]:
 
 
 def _turns(used: Any) -> Progress:
-    if not isinstance(used, list | tuple) or not all(
-        isinstance(turn, list | tuple) and len(turn) == 2 for turn in used
-    ):
+    turns = used if isinstance(used, list | tuple) else [used]
+    if not all(isinstance(turn, list | tuple) and len(turn) == 2 for turn in turns):
         raise ValueError(f"state is damaged: used must be pairs of (ranks, batches), got {used!r}")
-    return tuple((_natural(world, 1), _natural(batches, 1)) for world, batches in used)
+    return tuple((_natural(world, 1), _natural(batches, 1)) for world, batches in turns)
 
 
 def _natural(value: Any, least: int) -> int:
