@@ -23,7 +23,8 @@ IGNORE_INDEX = -100
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 """Any numpy array."""
 
-_INT32_MAX = np.iinfo(np.int32).max
+INT32_MAX = int(np.iinfo(np.int32).max)
+"""The most that ``cu_seqlens`` can count: attention kernels demand int32."""
 
 
 def as_lengths(lengths: Any, *, name: str = "lengths") -> Array:
@@ -74,8 +75,8 @@ def cu_seqlens_from_lengths(lengths: Any) -> Any:
     array = as_lengths(lengths)
     offsets = np.zeros(len(array) + 1, np.int64)
     np.cumsum(array, out=offsets[1:], dtype=np.int64)
-    if offsets[-1] > _INT32_MAX:
-        raise ValueError(f"lengths add up to {offsets[-1]} tokens, cu_seqlens is int32 and holds up to {_INT32_MAX}")
+    if offsets[-1] > INT32_MAX:
+        raise ValueError(f"lengths add up to {offsets[-1]} tokens, cu_seqlens is int32 and holds up to {INT32_MAX}")
     return _same_kind(lengths, offsets.astype(np.int32))
 
 

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from packdata.batches import Column, PackingCollator
+from packdata.batches.geometry import Shape, lay_out
 from packdata.layout import lengths_from_segment_ids
 
 
@@ -41,6 +42,7 @@ BAD_FEATURES = {
         [doc([1, 2], segments=[1, 0])],
         "segments adds up to 1, but .* 2",
     ),
+    "boundaries of nothing": ({"boundaries": segments}, [doc([1, 2])], "feature 0 lacks 'segments'; it has"),
     "float lengths": ({}, [doc([1], seq_lengths=[1.0])], "feature 0: seq_lengths must be integers, got dtype float64"),
     "negative lengths": ({}, [doc([1], seq_lengths=[2, -1])], "feature 0: seq_lengths must not be negative"),
     "scalar lengths": ({}, [doc([1], seq_lengths=1)], "feature 0: seq_lengths must be 1-D"),
@@ -135,6 +137,11 @@ BAD_FEATURES = {
         [doc([1], depth=[0.5])],
         "feature 0: depth is float64, which does not cast to torch.int32",
     ),
+    "numbers too large": (
+        {"columns": {"depth": Column(per="token", dtype=torch.int8)}},
+        [doc([1, 2], depth=[-5, 300])],
+        "feature 0: depth has values from -5 to 300, too many for torch.int8",
+    ),
 }
 
 
@@ -147,6 +154,8 @@ def test_bad_features_are_named_by_index_and_key(name):
 
 BAD_OPTIONS = [
     ({"pad_to": 0}, "pad_to must be an integer of at least 1 or None, got 0"),
+    ({"pad_token_id": -1}, "pad_token_id must be an integer of at least 0, got -1"),
+    ({"position_offset": -1}, "position_offset must be an integer of at least 0, got -1"),
     ({"align": 0}, "align must be an integer of at least 1, got 0"),
     ({"padding_segment": -1}, "padding_segment must be an integer of at least 1, got -1"),
     ({"max_documents": 0}, "max_documents must be an integer of at least 1 or None, got 0"),
@@ -161,6 +170,12 @@ BAD_OPTIONS = [
 def test_contradictory_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         PackingCollator(**options)
+
+
+def test_more_slots_than_int32_counts_are_refused():
+    one = np.array([2**31])
+    with pytest.raises(ValueError, match="1 rows of 2147483648 slots are over 2147483647"):
+        lay_out(one, np.zeros(1, np.int64), features=1, reach_of=None, shape=Shape())
 
 
 def test_a_column_cannot_hold_a_fraction_of_an_integer():

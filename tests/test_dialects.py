@@ -65,6 +65,20 @@ def test_packed_logits_and_loss_are_those_of_documents_alone(architecture, atten
             torch.testing.assert_close(shifted, losses / batch.num_targets)
 
 
+@pytest.mark.parametrize("options", [{}, {"align": 4, "pad_to": 32}])
+def test_joined_documents_are_one_to_the_model(options):
+    model = tiny("Llama", "sdpa").eval()
+    batch = PackingCollator(cross_document_attention=True, **options)(FEATURES)
+    assert batch.max_seqlen >= sum(map(len, DOCUMENTS))
+    assert batch.num_targets == PackingCollator()(FEATURES).num_targets
+    with torch.no_grad():
+        packed = batch.unpack(model(**to_transformers(batch)).logits)
+        used = int(batch.cu_seqlens[1])
+        whole = model(input_ids=batch.input_ids[:, :used], use_cache=False).logits[0]
+    for start, part in zip(batch.document_starts, packed, strict=True):
+        torch.testing.assert_close(part, whole[start : start + len(part)], atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("shift_labels", [False, True])
 def test_trainer_counts_the_targets_of_the_batch_and_trains_on_them(shift_labels, tmp_path):
     from transformers import Trainer, TrainingArguments

@@ -95,8 +95,9 @@ class PackingCollator:
     def __post_init__(self) -> None:
         self._shape  # noqa: B018 - it checks its numbers
         for name in ("pad_token_id", "position_offset"):
-            if not isinstance(getattr(self, name), int | np.integer):
-                raise ValueError(f"{name} must be an integer, got {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < 0:
+                raise ValueError(f"{name} must be an integer of at least 0, got {value!r}")
         if not (self.boundaries in (None, "seq_lengths") or callable(self.boundaries)):
             raise ValueError(f'boundaries must be None, "seq_lengths" or a callable, got {self.boundaries!r}')
         if not self.targets and self.targets is not None:

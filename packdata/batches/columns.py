@@ -8,7 +8,8 @@ import torch
 
 from packdata.layout import Array
 
-from .features import Features, as_array, read_column
+from .features import Features
+from .reading import as_array, read_column
 from .tokens import TokenStream
 
 
@@ -134,6 +135,10 @@ class Column:
             raise ValueError(f"feature {index}: {key} must have values of shape {self.tail}, got {column.shape[1:]}")
         if column.size and not np.can_cast(column.dtype, self.staging, "same_kind"):
             raise ValueError(f"feature {index}: {key} is {column.dtype}, which does not cast to {self.dtype}")
+        if column.size and self.staging.kind in "iu":
+            limits, low, high = np.iinfo(self.staging), column.min(), column.max()
+            if low < limits.min or high > limits.max:
+                raise ValueError(f"feature {index}: {key} has values from {low} to {high}, too many for {self.dtype}")
         return column
 
     def _join(self, parts: list[Array]) -> Array:

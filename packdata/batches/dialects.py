@@ -139,7 +139,7 @@ def to_jax(batch: PackedBatch) -> dict[str, Any]:
     """Name a batch as JAX's loaders do (grain, seqio, MaxText), as numpy arrays; the batch must be on the CPU.
 
     Segment ids are what attention masks compare: they follow ``cu_seqlens``, count from 1 in each row and are 0 on
-    padding, as positions are. ``targets_segment_ids`` is 0 wherever nothing is to be learnt, and ``targets`` is 0 there too, since these
+    padding, as positions are. ``targets_segment_ids`` and ``targets`` are 0 wherever nothing is to be learnt: these
     libraries weigh the loss by ``targets_segment_ids != 0`` and know no ignore index.
 
     Returns:

@@ -12,11 +12,12 @@ All of it is worked out on numbers per document and per row; what is done per sl
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, cast
 
 import numpy as np
 
-from packdata.layout import Array
+from packdata.layout import INT32_MAX, Array
 from packdata.planning.rounding import round_up
 
 
@@ -74,7 +75,7 @@ class Shape:
         return rows * (most + round_up(self.pad_to - most, self.piece) // self.piece) + 1
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Geometry:
     """What stands where in the flattened slots of one batch, all int64.
 
@@ -108,9 +109,8 @@ class Geometry:
         """
         dtype, tail = (np.dtype(np.int64), ()) if like is None else (like.dtype, like.shape[1:])
         slots = np.empty((self.rows * self.width, *tail), dtype)
-        count = int(self.lengths.sum())
-        before = np.cumsum(self.lengths) - self.lengths
-        if np.array_equal(before, self.starts):
+        count, token_slots = int(self.lengths.sum()), self._token_slots
+        if token_slots is None:
             tokens = slots[:count]
             slots[count:] = pad
             write(tokens)
@@ -118,8 +118,16 @@ class Geometry:
             tokens = np.empty((count, *tail), dtype)
             write(tokens)
             slots[:] = pad
-            slots[np.arange(count) + np.repeat(self.starts - before, self.lengths)] = tokens
+            slots[token_slots] = tokens
         return slots.reshape(self.rows, self.width, *tail), tokens
+
+    @cached_property
+    def _token_slots(self) -> Array | None:
+        """The slot of each token; None if they stand side by side from the first slot on."""
+        before = np.cumsum(self.lengths) - self.lengths
+        if np.array_equal(before, self.starts):
+            return None
+        return cast(Array, np.arange(self.lengths.sum()) + np.repeat(self.starts - before, self.lengths))
 
     def position_ids(self, offset: int) -> Array:
         """Count the slots of each segment from ``offset``, shape ``(rows, width)``."""
@@ -150,7 +158,8 @@ def lay_out(lengths: Array, feature_of: Array, *, features: int, reach_of: Array
         shape: The rules.
 
     Raises:
-        ValueError: If a row or a segment does not fit, naming the first feature that is too much.
+        ValueError: If a row or a segment does not fit, naming the first feature that is too much, or if there are
+            more slots than int32 counts.
     """
     by_rows = shape.layout == "rows"
     rows = max(features, 1) if by_rows else 1
@@ -161,6 +170,10 @@ def lay_out(lengths: Array, feature_of: Array, *, features: int, reach_of: Array
     in_row = ends - (np.cumsum(used) - used)[row_of]
     _check_rows(in_row, row_of, feature_of, shape)
     width = max(round_up(int(used.max()), shape.unit), shape.unit)
+    if rows * width > INT32_MAX:
+        raise ValueError(
+            f"{rows} rows of {width} slots are over {INT32_MAX}, the most that cu_seqlens (int32) can count"
+        )
     starts = row_of * width + in_row - sizes
     heads = starts if reach_of is None else starts[np.diff(reach_of, prepend=-1) != 0]
     bounds = np.append(np.sort(np.append(heads, _padding_starts(used, width, shape.piece))), rows * width)

@@ -182,7 +182,9 @@ class PackedBatch(dict[str, Any]):
             ValueError: If ``tensor`` does not begin with the batch's ``[R, T]``.
 
         Example:
-            >>> batch.unpack(batch.input_ids)  # doctest: +SKIP
+            >>> from packdata import PackingCollator
+            >>> batch = PackingCollator(pad_to=8)([[11, 12, 13], [21, 22]])
+            >>> batch.unpack(batch.input_ids)
             [tensor([11, 12, 13]), tensor([21, 22])]
         """
         self._check_slots(tensor, "tensor")

@@ -1,0 +1,63 @@
+"""Read one column of all features: whatever kind of sequence it is, as numpy arrays.
+
+Arrays and CPU tensors are viewed, lists converted; one `numpy.concatenate` can then write all of them to their slots.
+Every error names the feature's index and the key.
+"""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from packdata.layout import Array
+
+
+def read_column(mappings: Sequence[Mapping[str, Any]], key: str, kinds: str, *, dims: int = 1) -> list[Array]:
+    """Read one column of all features; ``kinds`` and ``dims`` say which arrays are right."""
+    try:
+        columns = [as_array(mapping[key], index, key) for index, mapping in enumerate(mappings)]
+    except KeyError:
+        index = next(index for index, mapping in enumerate(mappings) if key not in mapping)
+        raise ValueError(missing_message(mappings, index, key)) from None
+    for index, column in enumerate(columns):
+        if column.dtype.kind not in kinds or column.ndim != dims:
+            if column.size == 0 and column.ndim == dims and column.dtype.kind == "f":  # an empty list has no kind
+                columns[index] = column.astype(np.int64)
+                continue
+            wanted = {"iu": "integers", "biu": "booleans or integers"}.get(kinds, "numbers")
+            raise ValueError(
+                f"feature {index}: {key} must be {dims}-D {wanted}, one value per token, "
+                f"got {column.dtype} of shape {column.shape}"
+            )
+    return columns
+
+
+def as_array(value: Any, index: int, key: str) -> Array:
+    """View or convert one feature's column as a numpy array."""
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, list | tuple):
+        try:
+            return np.frombuffer(array("q", value), np.int64)  # twice as fast as numpy; integers only
+        except (TypeError, OverflowError):
+            pass
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+        # numpy knows no bfloat16 and no float8; float32 holds all of their values
+        return cast(Array, (value.float() if value.is_floating_point() and value.itemsize < 4 else value).numpy())
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"feature {index}: {key} must be one value per token: {error}") from None
+
+
+def missing_message(mappings: Sequence[Mapping[str, Any]], index: int, key: str) -> str:
+    """Say which feature lacks a column, what it has, and what usually took the column away."""
+    holder = next((other for other, mapping in enumerate(mappings) if key in mapping), None)
+    beside = "" if holder is None else f", though feature {holder} has it"
+    return (
+        f"feature {index} lacks {key!r}{beside}; it has {sorted(mappings[index])}. If the dataset has the column, "
+        "Trainer has stripped it: set remove_unused_columns=False"
+    )
