@@ -210,6 +210,7 @@ def test_boundaries_ascend(boundaries, message):
         ([9, 3], {"overlong": "truncate_left"}, "cuts 1 documents"),
         ([5], {"max_documents": 0}, "max_documents must be at least 1"),
         ([5, 5], {"groups": [0]}, "groups"),
+        (plan_packs([0, 0], 8), {"budget": None}, "lengths are 0 for all 2 documents"),  # F15
         (CUT, {"budget": None}, 'the plan cuts 1 documents, which items="documents" cannot say'),
         (WHOLE, {"budget": None, "packs_per_batch": 2}, "packs_per_batch must be 1"),
         (WHOLE, {"budget": 9}, "budget must be left out with a ready plan, or be its 8, got 9"),

@@ -24,11 +24,11 @@ import numpy as np
 
 from packdata.planning import Plan
 from packdata.planning.accounts import account
-from packdata.planning.blocks import Array
+from packdata.planning.blocks import Array, blocks
 from packdata.planning.fingerprints import fingerprint
 from packdata.planning.fit import best_fit
 from packdata.planning.overlong import cut_overlong
-from packdata.planning.packing import Packing, assemble, join
+from packdata.planning.packing import Packing, join
 from packdata.planning.policy import Policy
 from packdata.planning.randomness import generator
 from packdata.planning.sorting import distinct_descending, order_descending
@@ -72,20 +72,22 @@ class Buckets:
         rng = None if seed is None else generator(seed)
         spans = cut_overlong(self.lengths, policy)
         packing = self._pack(spans.lengths, rng)
-        order = None if rng is None else rng.permutation(len(packing.bounds) - 1)
-        arrays = bounds, documents, lengths, starts = assemble(packing, spans, order)
-        ledger = account(self.lengths, policy, arrays, truncated=0, split=0)
+        held = _gather(spans.lengths, packing.items)
+        ledger = account(self.lengths, policy, (packing.bounds, packing.items, held, None), truncated=0, split=0)
         plan = Plan(
-            bounds=bounds,
-            documents=documents,
-            lengths=lengths,
-            starts=starts,
+            bounds=packing.bounds,
+            documents=packing.items,
+            lengths=held,
+            starts=None,
             policy=policy,
             ledger=ledger,
             fingerprint=fingerprint(self.lengths, policy),
         )
-        slots = self.slots(plan, np.arange(len(plan)))
-        return Formed(replace(plan, ledger=replace(ledger, slots=slots)), in_order(plan))
+        order = in_order(plan)
+        if rng is not None:
+            rng.shuffle(order)
+        slots = self.slots(plan, in_order(plan))
+        return Formed(replace(plan, ledger=replace(ledger, slots=slots)), order)
 
     def identity(self) -> dict[str, Any]:
         """Name the lengths and how they are batched."""
@@ -118,6 +120,14 @@ class Buckets:
                 for (kind, next_kind), (first, last) in zip(pairwise(kinds), pairwise(ends), strict=True)
             ]
         )
+
+
+def _gather(lengths: Array, documents: Array) -> Array:
+    """Look up the lengths of documents, as int32: a block at a time, since lengths may be of 64 bits."""
+    found = np.empty(len(documents), dtype=np.int32)
+    for block in blocks(len(documents)):
+        found[block] = lengths[documents[block]]
+    return found
 
 
 def _best_fit(sizes: Array, counts: Array, documents: Array, budget: int) -> Packing:

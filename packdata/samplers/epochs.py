@@ -36,7 +36,12 @@ class EpochSampler:
         self._formed: tuple[int, Formed] | None = None
         self._point: Point
         self._stand((0, ()))
-        self._packs = len(self._form(0).plan)
+        plan = self._form(0).plan
+        self._packs = len(plan)
+        if plan.ledger.documents_in and plan.ledger.documents_in == plan.ledger.documents_empty:
+            raise ValueError(
+                f"lengths are 0 for all {plan.ledger.documents_in} documents: were they read before tokenising?"
+            )
         if self._packs and not len(self):
             raise ValueError(
                 f'uneven="drop" would drop all {self._packs} packs, since a step takes {dealing.step(dealing.world)} '

@@ -5,7 +5,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from packdata.layout import as_lengths
 from packdata.planning import Plan, plan_packs
 from packdata.planning.blocks import Array, index_dtype
 from packdata.planning.fingerprints import fingerprint
@@ -43,24 +42,6 @@ class Former(Protocol):
 def in_order(plan: Plan) -> Array:
     """Number the packs of a plan, in the smallest signed dtype."""
     return np.arange(len(plan), dtype=index_dtype(len(plan)))
-
-
-def usable_lengths(lengths: Any) -> Array:
-    """Check the lengths of a dataset.
-
-    Args:
-        lengths: Tokens of each document, shape ``(documents,)``.
-
-    Returns:
-        The same numbers, not copied where they are an integer array.
-
-    Raises:
-        ValueError: If they are no lengths, or there are documents and none has a token.
-    """
-    array = as_lengths(lengths)
-    if array.size and not array.any():
-        raise ValueError(f"lengths are 0 for all {len(array)} documents: were they read before tokenising?")
-    return array
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from packdata.layout import as_lengths
+
 from .buckets import Buckets
 from .dealing import Dealing, Share
 from .epochs import EpochSampler
-from .forming import usable_lengths
 
 
 class LengthBucketBatchSampler(EpochSampler):
@@ -66,7 +67,7 @@ class LengthBucketBatchSampler(EpochSampler):
         uneven: Literal["pad", "drop"] = "pad",
     ) -> None:
         former = Buckets(
-            lengths=usable_lengths(lengths),
+            lengths=as_lengths(lengths),
             budget=budget,
             boundaries=boundaries,
             padded=padded,

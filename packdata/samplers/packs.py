@@ -4,12 +4,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from packdata.layout import as_lengths
 from packdata.planning import Plan
 from packdata.planning.policy import Overlong, Policy, Strategy
 
 from .dealing import Dealing, Share
 from .epochs import EpochSampler
-from .forming import Former, PlannedPacks, ReadyPacks, usable_lengths
+from .forming import Former, PlannedPacks, ReadyPacks
 
 
 class PackBatchSampler(EpochSampler):
@@ -110,7 +111,7 @@ def _former(lengths: Any, budget: int | None, groups: Any, policy: dict[str, Any
             raise ValueError("budget must be given, unless a ready plan is")
         checked = Policy(budget=budget, **policy)
         groups = None if groups is None else np.asarray(groups)
-        return PlannedPacks(lengths=usable_lengths(lengths), groups=groups, policy=checked)
+        return PlannedPacks(lengths=as_lengths(lengths), groups=groups, policy=checked)
     changed = [name for name, value in policy.items() if value != getattr(Policy, name)]
     changed += [] if groups is None else ["groups"]
     if changed:
