@@ -19,7 +19,7 @@ from .documents import Documents
 from .ledgers import with_ledger
 from .packing import gather_batches, packable, packed_schema
 from .planned import PlanOptions, Untargeted, plan_documents
-from .storage import stored, write_json, write_packed
+from .storage import is_stored, load, store, write_json, write_packed
 
 LAYOUT = 1
 """Version of what is written; another one is another fingerprint."""
@@ -73,7 +73,7 @@ def pack_dataset(
     options: dict[str, Any] = {"untargeted": untargeted, "drop_columns": sorted(drop_columns)}
     options |= {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id}
     if isinstance(dataset, datasets.DatasetDict):
-        return _pack_splits(dataset, budget, output_dir, options | dict(policy))
+        return datasets.DatasetDict(_pack_splits(dataset, budget, output_dir, options | dict(policy)))
     if not isinstance(dataset, datasets.Dataset):
         raise TypeError(
             f"pack_dataset packs a datasets.Dataset or DatasetDict, got {type(dataset).__name__} "
@@ -81,24 +81,15 @@ def pack_dataset(
         )
     fingerprint = _fingerprint(dataset, budget, options, policy)
     folder = Path(output_dir) if output_dir is not None else _cache_folder(dataset, fingerprint)
+    if folder is not None and is_stored(folder, fingerprint):
+        return load(folder)
+    documents = packable(dataset, drop_columns, bos_token_id=bos_token_id, eos_token_id=eos_token_id)
+    plan = plan_documents(documents, budget, untargeted=untargeted, **policy)
     if folder is None:
-        documents, plan = _plan(dataset, budget, options, policy)
         return _packed(dataset, documents, plan, fingerprint)
-
-    def write(partial: Path) -> None:
-        documents, plan = _plan(dataset, budget, options, policy)
-        empty = _packed(dataset, documents, plan, fingerprint, filled=False)
-        write_packed(partial, documents, plan, like=empty)
-
-    return stored(folder, fingerprint, write)
-
-
-def _plan(
-    dataset: datasets.Dataset, budget: int, options: dict[str, Any], policy: PlanOptions
-) -> tuple[Documents, Plan]:
-    markers = {name: options[name] for name in ("bos_token_id", "eos_token_id")}
-    documents = packable(dataset, options["drop_columns"], **markers)
-    return documents, plan_documents(documents, budget, untargeted=options["untargeted"], **policy)
+    empty = _packed(dataset, documents, plan, fingerprint, filled=False)
+    store(folder, fingerprint, lambda partial: write_packed(partial, documents, plan, like=empty))
+    return load(folder)
 
 
 def _packed(
@@ -120,12 +111,12 @@ def _packed(
 
 
 def _pack_splits(
-    splits: datasets.DatasetDict, budget: int, output_dir: str | Path | None, options: dict[str, Any]
-) -> datasets.DatasetDict:
+    splits: Mapping[str, datasets.Dataset], budget: int, output_dir: str | Path | None, options: dict[str, Any]
+) -> dict[str, datasets.Dataset]:
     groups = options.pop("groups", None)
     if groups is not None and (not isinstance(groups, Mapping) or groups.keys() != splits.keys()):
         raise ValueError(f"groups of a DatasetDict must be a dict by split, {sorted(splits)}")
-    packed = datasets.DatasetDict()
+    packed = {}
     for split, dataset in splits.items():
         folder = None if output_dir is None else Path(output_dir) / split
         theirs = options if groups is None else options | {"groups": groups[split]}

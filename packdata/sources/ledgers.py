@@ -12,6 +12,7 @@ from typing import overload
 import datasets
 
 from packdata.planning import Ledger
+from packdata.planning.edge import no_type_check
 
 MARK = "packdata-ledger: "
 
@@ -20,6 +21,7 @@ MARK = "packdata-ledger: "
 def ledger_of(packed: datasets.Dataset) -> Ledger: ...
 @overload
 def ledger_of(packed: datasets.DatasetDict) -> dict[str, Ledger]: ...
+@no_type_check
 def ledger_of(packed: datasets.Dataset | datasets.DatasetDict) -> Ledger | dict[str, Ledger]:
     """Read the ledger that ``pack_dataset`` left in a dataset.
 

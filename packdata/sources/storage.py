@@ -30,26 +30,28 @@ from .packing import gather_batches, packed_schema
 DATA = "data-00000-of-00001.arrow"
 
 
-def stored(folder: Path, fingerprint: str, write: Callable[[Path], None]) -> datasets.Dataset:
-    """Return the packed dataset in a folder, and write it first if it is not there.
+def store(folder: Path, fingerprint: str, write: Callable[[Path], None]) -> None:
+    """Write a folder, all of it or nothing; if another process is at it, wait for that.
 
     Args:
-        folder: Where it is to be.
+        folder: Where the result is to be.
         fingerprint: That of data and policy.
         write: Writes everything into a folder that it is given.
 
     Raises:
-        FileExistsError: If the folder holds something else.
         OSError: If it cannot be written, as when the disk is full; nothing is left behind then.
     """
     folder = folder.absolute()
-    if not _is_finished(folder, fingerprint):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = folder.parent / f".{folder.name}.lock"
-        with FileLock(lock):
-            if not _is_finished(folder, fingerprint):  # by another process, meanwhile
-                _write_whole(folder, fingerprint, write)
-        lock.unlink(missing_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = folder.parent / f".{folder.name}.lock"
+    with FileLock(lock):
+        if not is_stored(folder, fingerprint):
+            _write_whole(folder, fingerprint, write)
+    lock.unlink(missing_ok=True)  # who waits for it finds the folder finished
+
+
+def load(folder: Path) -> datasets.Dataset:
+    """Open a stored dataset, memory-mapped."""
     return datasets.Dataset.load_from_disk(str(folder), keep_in_memory=False)
 
 
@@ -87,8 +89,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def _write_whole(folder: Path, fingerprint: str, write: Callable[[Path], None]) -> None:
     partial = folder.parent / f".{folder.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)  # of a run that was killed
-    partial.mkdir()
     try:
+        partial.mkdir()
         write(partial)
         write_json(partial / "packing.json", {"fingerprint": fingerprint})
         _flush(partial / DATA)
@@ -103,7 +105,12 @@ def _flush(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _is_finished(folder: Path, fingerprint: str) -> bool:
+def is_stored(folder: Path, fingerprint: str) -> bool:
+    """Tell whether the packs of a fingerprint stand in a folder.
+
+    Raises:
+        FileExistsError: If something else stands there.
+    """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
     try:
