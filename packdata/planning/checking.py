@@ -117,18 +117,19 @@ def _check_ledger(plan: "Plan", lengths: Array, kept: Array) -> None:
     if (cut & ~allowed).any():
         index = int(np.argmax(cut & ~allowed))
         raise ValueError(f"document {index} misses tokens: {kept[index]} of {lengths[index]} are in the plan")
+    missing = (kept == 0) & (lengths > 0)
     counts = {
         "documents_in": len(lengths),
         "documents_kept": int(np.count_nonzero(kept)),
         "documents_truncated": int(np.count_nonzero(cut)),
-        "documents_dropped": int(np.count_nonzero((kept == 0) & (lengths > 0))),
+        "documents_dropped": int(np.count_nonzero(missing)),
         "documents_empty": int(np.count_nonzero(lengths == 0)),
         "tokens_in": int(lengths.sum(dtype=np.int64)),
         "tokens_kept": int(kept.sum()),
-        "tokens_truncated": int((lengths[cut] - kept[cut]).sum()),
+        "tokens_truncated": int((lengths[cut].astype(np.int64) - kept[cut]).sum()),
+        "tokens_dropped": int(lengths[missing].sum(dtype=np.int64)),
         "slots": len(plan) * policy.budget,
     }
-    missing = (kept == 0) & (lengths > 0)
     if counts["documents_dropped"] > ledger.documents_dropped:
         raise ValueError(f"document {np.argmax(missing)} is missing: the ledger does not count it as dropped")
     for name, value in counts.items():

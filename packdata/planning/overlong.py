@@ -89,17 +89,19 @@ def overlong_error(lengths: Array, documents: Array, policy: Policy) -> ValueErr
 def _split(lengths: Array, over: Array, limit: int) -> Spans:
     """Cut full pieces off the over-long documents, and then what is left."""
     which = np.flatnonzero(over)
-    pieces = np.ones(len(lengths), dtype=index_dtype(len(lengths)))
+    spans = len(lengths) + int(((lengths[which] - 1) // limit).sum(dtype=np.int64))
+    pieces = np.ones(len(lengths), dtype=index_dtype(spans))
     pieces[which] = (lengths[which] - 1) // limit + 1
-    last = np.cumsum(pieces, dtype=np.int64)[which] - 1
+    last = np.cumsum(pieces, dtype=pieces.dtype)[which] - 1
     documents = np.repeat(np.arange(len(lengths), dtype=pieces.dtype), pieces)
     cut = over[documents]
     short = np.empty(len(documents), dtype=unsigned_dtype(limit))
     short[~cut] = lengths[~over]
     short[cut] = limit
     short[last] = (lengths[which] - 1) % limit + 1
-    many = pieces[which].astype(np.int64)
-    nth = np.arange(int(many.sum())) - np.repeat(np.cumsum(many) - many, many)
+    many = pieces[which]
+    first = np.cumsum(many, dtype=documents.dtype) - many
+    nth = np.arange(np.count_nonzero(cut), dtype=documents.dtype) - np.repeat(first, many)
     starts = np.zeros(len(documents), dtype=index_dtype(int(lengths.max())))
-    starts[cut] = nth * limit
+    starts[cut] = np.multiply(nth, limit, dtype=starts.dtype)
     return Spans(lengths=short, documents=documents, starts=starts, split=len(which))

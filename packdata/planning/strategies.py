@@ -83,12 +83,13 @@ def _reach(amounts: Array, most: int) -> Array:
 def _in_order(items: Items, window: slice, rng: Rng) -> Array:
     """The items that are not left out, in order; with a generator, items of equal key take each other's places."""
     keys = items.keys[window]
-    order = nonzero_indices(keys)
-    if rng is not None:
+    if rng is None:
+        order = nonzero_indices(keys)
+    else:
         distinct, counts = distinct_descending(keys)
         taker = np.empty(len(keys), dtype=index_dtype(len(keys)))
         taker[order_descending(keys, distinct, counts)] = order_descending(keys, distinct, counts, rng)
-        order = taker[order]
+        order = taker[nonzero_indices(keys)]
     return order + window.start if window.start else order
 
 
