@@ -2,12 +2,22 @@ import copy
 
 import numpy as np
 import oracles
+import pytest
 import strategies
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packdata.batches import Column, PackedBatch, PackingCollator
+from packdata.layout import (
+    cu_seqlens_from_lengths,
+    document_ids_from_lengths,
+    lengths_from_cu_seqlens,
+    lengths_from_eos,
+    lengths_from_position_ids,
+    lengths_from_segment_ids,
+    position_ids_from_lengths,
+)
 
 COLUMNS = {
     "weight": Column(per="token", dtype=torch.float64, pad=-1.0),
@@ -44,3 +54,36 @@ def assert_unchanged_and_apart(before, written, batch):
             inputs += [np.asarray(value)] if isinstance(value, np.ndarray | torch.Tensor) else []
     for index, output in enumerate(outputs):
         assert not any(np.shares_memory(output, other) for other in outputs[:index] + inputs)
+
+
+PACKED_BY_OTHERS = {
+    "position_ids": (lambda lengths: position_ids_from_lengths(lengths), lengths_from_position_ids),
+    "segment_ids": (lambda lengths: document_ids_from_lengths(lengths) + 1, lengths_from_segment_ids),
+    "cu_seqlens": (lambda lengths: np.append(cu_seqlens_from_lengths(lengths), [-1, -1]), lengths_from_cu_seqlens),
+    "attention_mask": (lambda lengths: document_ids_from_lengths(lengths) + 1, lengths_from_segment_ids),
+}
+
+
+@settings(max_examples=100)
+@given(st.lists(strategies.document_lengths(empty=False, max_size=4), max_size=4), st.sampled_from([0, 2]))
+@pytest.mark.parametrize("name", PACKED_BY_OTHERS)
+def test_packs_of_others_are_read_as_our_own(name, packs, padding):
+    write, read = PACKED_BY_OTHERS[name]
+    ours, theirs = [], []
+    for lengths in packs:
+        ids = np.arange(5, 5 + sum(lengths))
+        ours.append({"input_ids": ids, "seq_lengths": lengths})
+        theirs.append({"input_ids": ids, name: write(lengths)})
+        if name == "attention_mask":  # numbered masks hold padding too
+            theirs[-1] = {key: np.append(value, np.zeros(padding, int)) for key, value in theirs[-1].items()}
+    batch = PackingCollator(boundaries=lambda feature: read(feature[name]))(theirs)
+    assert as_lists(batch) == as_lists(PackingCollator()(ours))
+
+
+@given(st.lists(st.lists(st.integers(3, 9), max_size=4), max_size=4), st.booleans())
+def test_streams_with_markers_are_read_as_documents(texts, shared):
+    bos = 2 if shared else None
+    documents = [[*([bos] if shared else []), *text, 2] for text in texts]
+    stream = [token for document in documents for token in document]
+    collate = PackingCollator(boundaries=lambda f: lengths_from_eos(f["input_ids"], 2, bos_token_id=bos))
+    assert as_lists(collate([stream])) == as_lists(PackingCollator()(documents))

@@ -55,7 +55,8 @@ def read_boundaries(
     mappings: Sequence[Mapping[str, Any]], boundaries: Boundaries, tokens: Array
 ) -> tuple[list[Array], frozenset[str]]:
     """Read each feature's document lengths, and say which columns were read for that."""
-    name, reader = "seq_lengths", itemgetter("seq_lengths")
+    reader: Callable[[Mapping[str, Any]], Any] = itemgetter("seq_lengths")
+    name = "seq_lengths"
     if callable(boundaries):
         name, reader = f"boundaries={getattr(boundaries, '__name__', boundaries)}", boundaries
     read: set[str] = set()

@@ -159,8 +159,8 @@ class PackingCollator:
         batch.update(
             lengths=tuple(geometry.lengths.tolist()),
             document_starts=tuple(geometry.starts.tolist()),
-            align=self.align,
-            max_seqlen=self._shape.constant_max_seqlen or int(np.diff(geometry.bounds).max()),
+            align=int(self.align),
+            max_seqlen=int(self._shape.constant_max_seqlen or np.diff(geometry.bounds).max()),
             num_targets=int(np.count_nonzero(has_target)),
             cross_document_attention=self.cross_document_attention,
             cross_document_targets=self.cross_document_targets,
