@@ -1,7 +1,6 @@
 """The gradients of a projection, added up chunk by chunk in the accumulate dtype, and good for one derivative."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,57 +9,55 @@ from torch import Tensor
 from packdata.kernels.head import Head
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectionGradients:
-    """What chunks add to; None for an input that needs no gradient.
+    """What chunks add to: the gradients of rows, weight and bias; None for one that nobody wants.
 
-    Attributes:
-        rows: Shape ``(rows, H)``.
-        weight: Shape ``(vocabulary, H)``.
-        bias: Shape ``(vocabulary,)``.
+    Args:
+        inputs: Rows, shape ``(rows, H)``; weight, shape ``(vocabulary, H)``; bias, shape ``(vocabulary,)``, or None.
+        wanted: Which of the three need a gradient.
+        head: How operands are multiplied, and the dtype of the gradients.
     """
 
-    rows: Tensor | None
-    weight: Tensor | None
-    bias: Tensor | None
-
-    @classmethod
-    def zeros(
-        cls, inputs: Sequence[Tensor | None], wanted: Sequence[bool], dtype: torch.dtype
-    ) -> "ProjectionGradients":
-        """Begin with zeros for the wanted ones of rows, weight and bias."""
-        rows, weight, bias = (
-            torch.zeros_like(x, dtype=dtype, memory_format=torch.contiguous_format) if x is not None and want else None
-            for x, want in zip(inputs, wanted, strict=True)
-        )
-        return cls(rows=rows, weight=weight, bias=bias)
+    def __init__(self, inputs: Sequence[Tensor | None], wanted: Sequence[bool], head: Head) -> None:
+        self._inputs = [x if want else None for x, want in zip(inputs, wanted, strict=True)]
+        self._head = head
+        self._weight: Tensor | None = None
+        self._bias: Tensor | None = None
+        rows = self._inputs[0]
+        self._rows = None if rows is None else torch.empty_like(rows, dtype=head.accumulate)
 
     def __bool__(self) -> bool:
-        return any(x is not None for x in self.all())
+        return any(x is not None for x in self._inputs)
 
-    def all(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Return the three."""
-        return self.rows, self.weight, self.bias
-
-    def add(self, gradient: Tensor, part: slice, chunk: Tensor, weight: Tensor, head: Head) -> None:
+    def add(self, gradient: Tensor, part: slice, chunk: Tensor, weight: Tensor) -> None:
         """Add one chunk's share.
 
         Args:
             gradient: Of the projection's result, accumulate dtype, shape ``(chunk, vocabulary)``.
-            part: Which rows the chunk is.
+            part: Which rows the chunk is; every row comes once.
             chunk: Those rows, an operand of the product.
             weight: The weight, an operand of the product.
-            head: How operands are multiplied.
         """
         operand = gradient.to(chunk.dtype)
-        if self.rows is not None:
-            self.rows[part] = head.product(operand, weight)
-        if self.bias is not None:
-            self.bias.add_(gradient.sum(0))
-        if self.weight is not None and operand.dtype == self.weight.dtype:
-            self.weight.addmm_(operand.t(), chunk)
-        elif self.weight is not None:
-            self.weight.add_(head.product(operand.t(), chunk))
+        if self._rows is not None:
+            self._rows[part] = self._head.product(operand, weight)
+        if self._inputs[1] is not None:
+            self._weight = self._plus_product(self._weight, operand.t(), chunk)
+        if self._inputs[2] is not None:
+            self._bias = gradient.sum(0) if self._bias is None else self._bias.add_(gradient.sum(0))
+
+    def finish(self) -> list[Tensor | None]:
+        """Return the three, zeros where no row came."""
+        made = (self._rows, self._weight, self._bias)
+        return [
+            torch.zeros_like(x, dtype=self._head.accumulate) if x is not None and of_x is None else of_x
+            for x, of_x in zip(self._inputs, made, strict=True)
+        ]
+
+    def _plus_product(self, total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
+        if total is None:
+            return self._head.product(a, b)
+        return total.addmm_(a, b) if a.dtype == total.dtype else total.add_(self._head.product(a, b))
 
 
 def first_order_only(gradient: Tensor, *inputs: Tensor | None) -> Tensor:

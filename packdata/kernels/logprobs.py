@@ -9,6 +9,7 @@ What multiplies them is not known before the backward pass (in a policy gradient
 themselves), so that pass makes each chunk's logits a second time rather than keep them all.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 import torch
@@ -125,18 +126,18 @@ class _LogProbabilities(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs = ctx.saved_tensors[:3]
-        made = ProjectionGradients.zeros(inputs, ctx.needs_input_grad[:3], ctx.head.accumulate)
+        wanted = ctx.needs_input_grad[:3]
         with torch.no_grad(), no_autocast(gradient.device):
-            _add_gradients(made, gradient, ctx.head, ctx.entropy, *ctx.saved_tensors)
+            made = _gradients(wanted, gradient, ctx.head, ctx.entropy, *ctx.saved_tensors)
         gradients = [
-            None if x is None or unit is None else first_order_only(unit.to(x.dtype), gradient, *inputs)
-            for x, unit in zip(inputs, made.all(), strict=True)
+            None if x is None or made_of_x is None else first_order_only(made_of_x.to(x.dtype), gradient, *inputs)
+            for x, made_of_x in zip(inputs, made, strict=True)
         ]
         return *gradients, None, None, None
 
 
-def _add_gradients(
-    made: ProjectionGradients,
+def _gradients(
+    wanted: Sequence[bool],
     gradient: Tensor,
     head: Head,
     entropy: bool,
@@ -146,8 +147,9 @@ def _add_gradients(
     targets: Tensor,
     sums: Tensor,
     result: Tensor,
-) -> None:
-    """Make the logits again, chunk by chunk, and from them what the incoming gradient adds to ``made``."""
+) -> list[Tensor | None]:
+    """Make the logits again, chunk by chunk, and carry the incoming gradient through them."""
+    gradients = ProjectionGradients((rows, weight, bias), wanted, head)
     operand = head.operand(weight)
     for part in head.chunks(len(rows), len(weight), more_buffers=entropy):
         chunk = head.operand(rows[part])
@@ -159,4 +161,5 @@ def _add_gradients(
         if surprise is not None:
             wide.add_(surprise)
         wide.scatter_add_(1, targets[part, None], of_logprob)
-        made.add(head.raw_gradient(wide, slope), part, chunk, operand, head)
+        gradients.add(head.raw_gradient(wide, slope), part, chunk, operand)
+    return gradients.finish()
