@@ -99,7 +99,9 @@ def measure_step(length: int, slots: int, num_anchors: int, block_size: int, rep
     drafter = BlockDrafter(DrafterGeometry(hidden_size=WIDTH, captured=CAPTURED, head_dim=24, heads=6, kv_heads=2))
     embedding = torch.randn(VOCABULARY, WIDTH)
     stream = random_stream(length, slots)
-    blocks = StaticBlocks(stream, num_anchors=num_anchors, block_size=block_size, mask="dense", decay=DECAY)
+    blocks = StaticBlocks(
+        stream, num_anchors=num_anchors, block_size=block_size, mask="windows", window=length, decay=DECAY
+    )
     anchors = blocks.anchors[blocks.anchor_valid]
 
     def backward(loss: LossSum) -> float:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from packdata.attention.static import refresh_block_mask
-from packdata.drafting import anchor_block_mask, anchor_block_mask_mod, anchor_dense_mask
+from packdata.drafting import anchor_block_mask, anchor_block_mask_mod, anchor_dense_mask, anchor_windows
 
 TABLES = [
     f"{full}{side}_{what}" for full in ("", "full_") for side in ("kv", "q") for what in ("num_blocks", "indices")
@@ -62,6 +62,21 @@ def test_the_dense_mask_is_the_brute_force_predicate(given_blocks):
     ]
     assert mask[0, 0].tolist() == expected
     assert mask.any(-1).all(), "a row without a key"
+
+
+@given(blocks(), st.integers(0, 8))
+def test_gathered_windows_show_what_the_dense_mask_shows(given_blocks, window):
+    *lists, options = given_blocks
+    tensors, options = as_tensors(*lists), options | {"window": window}
+    dense = anchor_dense_mask(*tensors, **options)[0, 0]
+    windows = anchor_windows(*tensors, **options)
+    count, block = len(lists[1]), options["block_size"]
+    assert windows.keys.shape == (count, window + block)
+    assert windows.mask.shape == (count, 1, block, window + block)
+    seen = torch.zeros_like(dense, dtype=torch.int64).view(count, block, -1)
+    keys = windows.keys[:, None].expand(-1, block, -1)
+    seen.scatter_add_(2, keys, windows.mask[:, 0].long())
+    assert torch.equal(seen.flatten(0, 1), dense.long()), "a key is missing, or counted twice"
 
 
 @given(blocks(max_length=40, max_padding=40), st.sampled_from([4, 16, (8, 4), 128]))

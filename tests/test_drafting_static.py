@@ -10,6 +10,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from packdata.attention.static import refresh_block_mask
 from packdata.batches import Column, PackedBatch, PackingCollator, StaticBuffers, to_transformers
 from packdata.drafting import (
+    AnchorWindows,
     BlockDrafter,
     DrafterGeometry,
     DraftTargets,
@@ -112,6 +113,8 @@ def addresses_of(batch, blocks):
     tensors |= {"anchors": blocks.anchors, "valid": blocks.anchor_valid, **blocks.targets._asdict()}
     if isinstance(mask, torch.Tensor):
         tensors["mask"] = mask
+    elif isinstance(mask, AnchorWindows):
+        tensors |= mask._asdict()
     else:
         sides = [f"{kind}{side}" for kind in ("", "full_") for side in ("kv", "q")]
         tensors |= {
@@ -143,6 +146,7 @@ def test_fifty_bucketed_batches_compile_once_and_stay_where_they_are():
     stream, key = buffers.batch, torch.zeros((), dtype=torch.int64)
     blocks = StaticBlocks(stream, num_anchors=ANCHORS, block_size=BLOCK, mask="dense", decay=4.0)
     tables = StaticBlocks(stream, num_anchors=ANCHORS, block_size=BLOCK, mask="flex", decay=4.0)
+    windows = StaticBlocks(stream, num_anchors=ANCHORS, block_size=BLOCK, mask="windows", window=59)
 
     def step(hidden_states, document_ids, position_ids, input_ids, anchors, index, weight, positions, mask, key):
         noisy = add_noise(hidden_states, document_ids=document_ids, key=key)
@@ -160,9 +164,9 @@ def test_fifty_bucketed_batches_compile_once_and_stay_where_they_are():
                 target(**to_transformers(rows))
             pack_hidden_states(capture.hidden_states, rows, out=buffers)
             key.fill_(batches)
-            for some in (blocks, tables):
+            for some in (blocks, tables, windows):
                 some.draw(key)
-            addresses = addresses_of(stream, blocks) | addresses_of(stream, tables)
+            addresses = [addresses_of(stream, some) for some in (blocks, tables, windows)]
             assert found in (None, addresses)
             found = addresses
             tensors = (stream["hidden_states"], stream.document_ids, stream.position_ids, stream.input_ids)
@@ -187,5 +191,7 @@ def test_a_drawn_mask_is_the_mask_of_the_new_stream():
     expected = anchor_block_mask(fresh.document_ids, blocks.anchors, blocks.anchor_valid, block_size=8)
     assert torch.equal(blocks.mask.to_dense(), expected.to_dense())
     refresh_block_mask(expected, blocks.mask)
-    with pytest.raises(ValueError, match=r'mask must be "flex" or "dense", got \'sdpa\''):
+    with pytest.raises(ValueError, match=r"mask must be one of 'flex', 'windows', 'dense', got 'sdpa'"):
         StaticBlocks(stream, num_anchors=5, block_size=8, mask="sdpa")
+    with pytest.raises(ValueError, match=r'mask="windows" needs a window'):
+        StaticBlocks(stream, num_anchors=5, block_size=8, mask="windows")

@@ -54,11 +54,13 @@ def assert_equal_to(reference, found, tolerance=1e-12):
     st.integers(0, 9),
     st.integers(1, 5),
     st.integers(0, 99),
+    st.sampled_from(["dense", "windows"]),
 )
-def test_the_packed_pass_equals_one_pass_per_document_and_one_per_block(lengths, anchors, room, block_size, key):
+def test_the_packed_pass_equals_one_pass_per_document_and_one_per_block(lengths, anchors, room, block_size, key, mask):
     stream = stream_of(lengths, max(sum(lengths) + room, 1), seed=key)
     drafter, embedding = drafter_of()
-    blocks = StaticBlocks(stream, num_anchors=anchors, block_size=block_size, mask="dense", decay=2.0)
+    longest = max(lengths, default=0)  # a window as long as that hides nothing
+    blocks = StaticBlocks(stream, num_anchors=anchors, block_size=block_size, mask=mask, window=longest, decay=2.0)
     blocks.draw(key)
     chosen = blocks.anchors[blocks.anchor_valid]
     packed = packed_loss(drafter, embedding, stream, blocks)

@@ -87,7 +87,12 @@ def test_the_loss_is_the_weighted_sum_over_the_predictions(stream, count, block,
     hidden = torch.randn(1, count * block, HIDDEN, dtype=torch.float64, generator=generator)
     weight = torch.randn(VOCABULARY, HIDDEN, dtype=torch.float64, generator=generator)
     input_ids = torch.randint(VOCABULARY, (1, len(stream["labels"])), generator=generator)
-    loss = draft_loss(hidden, weight, targets, input_ids)
+    loss, chunked = (
+        draft_loss(hidden.requires_grad_(), weight, targets, input_ids, max_logits_bytes=room) for room in (2**20, 3)
+    )
+    gradients = [torch.autograd.grad(some.total, hidden)[0] for some in (loss, chunked)]
+    assert chunked.total.item() == pytest.approx(loss.total.item(), rel=1e-12)
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
     logs = (hidden[0] @ weight.T).log_softmax(-1).view(count, block, VOCABULARY)
     expected = oracles.draft_labels(
         stream["document_ids"],

@@ -6,8 +6,10 @@ pack the real rows into one stream, draw anchors, mask and supervise the draft b
     HiddenStateCapture -> pack_hidden_states -> select_anchors -> anchor_block_mask, draft_targets -> draft_loss
 """
 
+from packdata.drafting.acceptance import acceptance_length
 from packdata.drafting.anchor_blocks import anchor_block_mask
 from packdata.drafting.anchor_mask import anchor_block_mask_mod, anchor_dense_mask
+from packdata.drafting.anchor_windows import AnchorWindows, anchor_windows
 from packdata.drafting.anchors import select_anchors
 from packdata.drafting.capture import HiddenStateCapture
 from packdata.drafting.drafter import BlockDrafter, DrafterGeometry
@@ -20,15 +22,18 @@ from packdata.drafting.static_blocks import StaticBlocks
 from packdata.drafting.targets import DraftTargets, draft_targets, targets_ahead
 
 __all__ = [
+    "AnchorWindows",
     "BlockDrafter",
     "DraftTargets",
     "DrafterGeometry",
     "HiddenStateCapture",
     "StaticBlocks",
+    "acceptance_length",
     "add_noise",
     "anchor_block_mask",
     "anchor_block_mask_mod",
     "anchor_dense_mask",
+    "anchor_windows",
     "convert_layer",
     "document_remaining",
     "draft_loss",

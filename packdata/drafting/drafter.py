@@ -17,6 +17,10 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
+from packdata.drafting.anchor_windows import AnchorWindows
+
+AnchorMask = Tensor | BlockMask | AnchorWindows
+
 
 @dataclass(frozen=True, kw_only=True)
 class DrafterGeometry:
@@ -69,7 +73,7 @@ class BlockDrafter(nn.Module):
         position_ids: Tensor,
         anchor_embeddings: Tensor,
         slot_positions: Tensor,
-        mask: Tensor | BlockMask,
+        mask: AnchorMask,
     ) -> Tensor:
         """Give the state of every draft slot, ready for the target's head.
 
@@ -78,7 +82,8 @@ class BlockDrafter(nn.Module):
             position_ids: Their positions, int64, shape ``(1, T)``.
             anchor_embeddings: The target's embeddings of the anchors' tokens, shape ``(A, H)``.
             slot_positions: Positions of the draft slots, int64, shape ``(A * B,)``.
-            mask: What the draft slots see: dense (`anchor_dense_mask`) or for flex attention (`anchor_block_mask`).
+            mask: What the draft slots see: from `anchor_block_mask` (flex attention), `anchor_windows` or
+                `anchor_dense_mask` (SDPA).
 
         Returns:
             States, shape ``(1, A * B, H)``.
@@ -107,18 +112,14 @@ class _Layer(nn.Module):
         self.up = nn.Linear(width, 2 * geometry.intermediate_size, bias=False)
         self.down = nn.Linear(geometry.intermediate_size, width, bias=False)
 
-    def forward(
-        self, slots: Tensor, context: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor | BlockMask
-    ) -> Tensor:
+    def forward(self, slots: Tensor, context: Tensor, rotation: tuple[Tensor, Tensor], mask: AnchorMask) -> Tensor:
         normed = self.attention_norm(slots)
         slots = slots + self.out(self._attend(normed, torch.cat([context, normed], 1), rotation, mask))
         gate, up = self.up(self.feed_forward_norm(slots)).chunk(2, -1)
         result: Tensor = slots + self.down(silu(gate) * up)
         return result
 
-    def _attend(
-        self, queries: Tensor, keys: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor | BlockMask
-    ) -> Tensor:
+    def _attend(self, queries: Tensor, keys: Tensor, rotation: tuple[Tensor, Tensor], mask: AnchorMask) -> Tensor:
         def heads(states: Tensor) -> Tensor:
             return states.reshape(1, states.shape[1], -1, self.head_dim).transpose(1, 2)
 
@@ -128,12 +129,31 @@ class _Layer(nn.Module):
         last = query.shape[2]
         query = _rotate(rms_norm(query, (self.head_dim,)), cosine[-last:], sine[-last:])
         key = _rotate(rms_norm(key, (self.head_dim,)), cosine, sine)
-        if isinstance(mask, BlockMask):
-            attended = flex_attention(query, key, value, block_mask=mask, enable_gqa=True)
-            assert isinstance(attended, Tensor)
-        else:
-            attended = scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
-        return attended.transpose(1, 2).flatten(2)
+        return _attention(query, key, value, mask).transpose(1, 2).flatten(2)
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, mask: AnchorMask) -> Tensor:
+    """Attend, all ``(1, heads, slots, head_dim)``; keys are the context's and then the blocks'."""
+    if isinstance(mask, BlockMask):
+        attended = flex_attention(query, key, value, block_mask=mask, enable_gqa=True)
+        assert isinstance(attended, Tensor)
+        return attended
+    if isinstance(mask, Tensor):
+        return scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
+    return _windowed_attention(query, key, value, mask)
+
+
+def _windowed_attention(query: Tensor, key: Tensor, value: Tensor, windows: AnchorWindows) -> Tensor:
+    """Gather the keys of each block, and attend block by block, as a batch."""
+    (blocks, seen), (heads, _, width) = windows.keys.shape, key.shape[1:]
+    groups = query.shape[1] // heads
+    # Whole rows at once: the backward of plain indexing adds value by value, several times as slow on a CPU.
+    rows = torch.cat([key[0], value[0]]).transpose(0, 1).index_select(0, windows.keys.flatten())
+    key, value = rows.view(blocks, seen, 2 * heads, width).transpose(1, 2).chunk(2, 1)
+    # The query heads that share a key head stand side by side as queries: SDPA would copy the keys for each of them.
+    grouped = query.view(heads, groups, blocks, -1, width).permute(2, 0, 1, 3, 4).reshape(blocks, heads, -1, width)
+    attended = scaled_dot_product_attention(grouped, key, value, attn_mask=windows.mask.repeat(1, 1, groups, 1))
+    return attended.view(blocks, heads, groups, -1, width).permute(1, 2, 0, 3, 4).reshape(query.shape)
 
 
 def _rotation(positions: Tensor, geometry: DrafterGeometry, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
