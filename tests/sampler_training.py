@@ -1,8 +1,8 @@
 """A small training run as a script, so that tests can start it on several ranks, kill it, and start it again.
 
-    train    trains on Python's help topics as bytes and saves the parameters; under torchrun with DDP, else in one
-             process on the batches of all ranks of two
-    consume  goes through one epoch slowly, saving after each batch what it had and the sampler's state, in one file
+train    trains on Python's help topics as bytes and saves the parameters; under torchrun with DDP, else in one
+         process on the batches of all ranks of two
+consume  goes through one epoch slowly, saving after each batch what it had and the sampler's state, in one file
 """
 
 import argparse
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -85,23 +86,23 @@ def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batches: list
     optimizer.zero_grad()
 
 
-def consume(out: Path, *, stateful: bool) -> None:
+def consume(out: Path, kind: str) -> None:
+    saved = json.loads(out.read_text()) if out.exists() else {"had": [], "state": None}
     topics = Topics()
     sampler = PackBatchSampler(topics.lengths, 512, seed=5)
-    make = StatefulDataLoader if stateful else DataLoader
+    make = StatefulDataLoader if kind == "stateful" else DataLoader
     loader = make(topics, batch_sampler=sampler, collate_fn=PackingCollator(), num_workers=2, prefetch_factor=2)
-    had, owner = [], loader if stateful else sampler
-    if out.exists():
-        saved = json.loads(out.read_text())
-        had = saved["had"]
-        owner.load_state_dict(saved["state"])
-    for used, batch in enumerate(loader, start=sampler.consumed + 1):
-        had.append(batch["input_ids"].sum().item())
-        state = loader.state_dict() if stateful else sampler.checkpoint(used)
-        out.with_suffix(".new").write_text(json.dumps({"had": had, "state": state}))
+    if saved["state"]:
+        (loader if kind == "stateful" else sampler).load_state_dict(saved["state"])
+    begin = sampler.consumed
+    if kind == "accelerate":
+        loader = Accelerator(cpu=True).prepare(loader)
+    for used, batch in enumerate(loader, start=begin + 1):
+        saved["had"].append(batch["input_ids"].sum().item())
+        saved["state"] = loader.state_dict() if kind == "stateful" else sampler.checkpoint(used)
+        out.with_suffix(".new").write_text(json.dumps(saved))
         os.replace(out.with_suffix(".new"), out)
         time.sleep(0.1)
-    out.with_suffix(".done").touch()
 
 
 if __name__ == "__main__":
@@ -109,9 +110,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=["train", "consume"])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--stateful", action="store_true")
+    parser.add_argument("--loader", choices=["plain", "stateful", "accelerate"])
     options = parser.parse_args()
     if options.what == "train":
         train(options.out)
     else:
-        consume(options.out, stateful=options.stateful)
+        consume(options.out, options.loader)

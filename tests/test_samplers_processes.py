@@ -37,10 +37,10 @@ def test_two_ranks_train_as_one_process_does_on_the_same_batches(tmp_path):
     assert not torch.equal(one["1.weight"], torch.nn.Linear(16, 256).weight)
 
 
-@pytest.mark.parametrize("loader", [(), ("--stateful",)])
+@pytest.mark.parametrize("loader", ["plain", "stateful", "accelerate"])
 def test_a_killed_loop_resumes_with_exactly_the_rest(tmp_path, loader):
     out = tmp_path / "saved.json"
-    run = start(SCRIPT, "consume", out, *loader, stderr=subprocess.DEVNULL)
+    run = start(SCRIPT, "consume", out, "--loader", loader, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 200
     while not out.exists() or len(json.loads(out.read_text())["had"]) < 4:
         assert run.poll() is None
@@ -49,7 +49,7 @@ def test_a_killed_loop_resumes_with_exactly_the_rest(tmp_path, loader):
     os.killpg(run.pid, signal.SIGKILL)
     run.wait()
     before = len(json.loads(out.read_text())["had"])
-    assert start(SCRIPT, "consume", out, *loader).wait(timeout=200) == 0
+    assert start(SCRIPT, "consume", out, "--loader", loader).wait(timeout=200) == 0
     topics = Topics()
     sampler = PackBatchSampler(topics.lengths, 512, seed=5)
     expected = [sum(int(topics.ids[document].sum()) for document in batch) for batch in sampler]
