@@ -37,16 +37,16 @@ def find_cause(
     """
     suspects = _suspects(kwargs, batch)
     for count in range(1, len(suspects) + 1):
-        if _worst_after(suspects[:count], leaks_after) == 0:
-            return "; ".join(text for text, _ in suspects[:count])
+        if _after(suspects[:count], leaks_after) == []:
+            return _texts(suspects[:count])
     mask = _mask_for(model, batch)
-    if mask is not None and _worst_after([("", lambda kwargs: kwargs | mask)], leaks_after) == 0:
+    if mask is not None and _after([("", lambda kwargs: kwargs | mask)], leaks_after) == []:
         return "no document mask reaches the attention: hand the model attention_kwargs(batch, backend=...)"
     layers = _stateful_layers(model)
     if layers:
-        worst = max(leak.difference for leak in leaks)
-        also = suspects if _worst_after(suspects, leaks_after) < worst / 2 else []
-        return "; ".join([*(text for text, _ in also), _stateful_cause(layers, batch, leaks_after)])
+        helped = _some_shrink(leaks, _after(suspects, leaks_after))
+        stateful = _stateful_cause(layers, batch, leaks_after)
+        return f"{_texts(suspects)}; {stateful}" if helped else stateful
     if any(leak.source > leak.target for leak in leaks):
         return "attention in both directions without a document mask: hand it attention_kwargs(batch, causal=False)"
     return "nothing tells the model where documents begin: hand it attention_kwargs(batch, backend=...)"
@@ -71,6 +71,10 @@ def _suspects(kwargs: Mapping[str, Any], batch: PackedBatch) -> list[Suspect]:
     return found
 
 
+def _texts(suspects: Sequence[Suspect]) -> str:
+    return "; ".join(text for text, _ in suspects)
+
+
 def _without(name: str) -> Repair:
     return lambda kwargs: {key: value for key, value in kwargs.items() if key != name}
 
@@ -83,8 +87,8 @@ def _as_numbers(mask: Tensor) -> Tensor:
     return additive_mask(mask.bool())
 
 
-def _worst_after(suspects: Sequence[Suspect], leaks_after: Callable[[Repair], Sequence[Leak]]) -> float:
-    """Largest leak once all suspects are mended; infinite if the model does not take the mended arguments."""
+def _after(suspects: Sequence[Suspect], leaks_after: Callable[[Repair], Sequence[Leak]]) -> list[Leak] | None:
+    """What leaks once all suspects are mended; None if the model does not take the mended arguments."""
 
     def repair(kwargs: dict[str, Any]) -> dict[str, Any]:
         for _, step in suspects:
@@ -92,9 +96,20 @@ def _worst_after(suspects: Sequence[Suspect], leaks_after: Callable[[Repair], Se
         return kwargs
 
     try:
-        return max((leak.difference for leak in leaks_after(repair)), default=0.0)
+        return list(leaks_after(repair))
     except (Refusal, ValueError):
-        return float("inf")
+        return None
+
+
+def _some_shrink(leaks: Sequence[Leak], remaining: Sequence[Leak] | None) -> bool:
+    """Whether mending made one of the leaks much smaller."""
+    if remaining is None:
+        return False
+    left = {(leak.source, leak.target): leak.difference for leak in remaining}
+    tried = {leak.source for leak in remaining}
+    return any(
+        left.get((leak.source, leak.target), 0.0) < leak.difference / 10 for leak in leaks if leak.source in tried
+    )
 
 
 def _stateful_layers(model: Callable[..., Any]) -> list[str]:
