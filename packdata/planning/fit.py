@@ -90,8 +90,10 @@ def best_fit(
     rows: list[int] = []
     num_packs = 0
 
+    smallest = int(sizes[-1]) if len(sizes) else 0
+
     def leave(room: int, left: _Class) -> None:
-        if room and left[0] < cap:
+        if room >= smallest and left[0] < cap:
             if alike := classes.get(room):
                 heappush(alike, left)
             else:

@@ -11,6 +11,7 @@ from .blocks import Array
 from .edge import no_type_check
 from .fit import Placements, best_fit
 from .overlong import over_budget
+from .packing import ragged
 from .policy import Policy
 from .sorting import present_descending
 from .spread import runs, spread_placements
@@ -166,13 +167,22 @@ def patterns_of(lengths: Array, counts: Array, policy: Policy) -> Patterns:
 
 
 def locate(placements: Placements, first: int, last: int) -> tuple[Array, Array]:
-    """Find the packs, and the places in them, of the items of ranks ``first`` up to ``last``."""
+    """Find the packs, and the places in them, of the items of ranks ``first`` up to ``last``, int64.
+
+    The rows are unrolled to pairs of row and pack, and these to items; so nothing is divided item by item.
+    """
     if first >= last:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     low = int(np.searchsorted(placements.ranks, first, side="right")) - 1
     high = int(np.searchsorted(placements.ranks, last, side="left"))
-    ranks = placements.ranks[low : high + 1].clip(first, last)
-    row = np.repeat(np.arange(low, high), np.diff(ranks))
-    within = np.arange(first, last) - placements.ranks[row]
-    nth, rest = np.divmod(within, placements.per_pack[row])
-    return placements.first_pack[row] + nth, placements.position[row] + rest
+    each, packs = placements.per_pack[low:high], placements.packs[low:high].copy()
+    packs[-1] = -(-(last - int(placements.ranks[high - 1])) // int(each[-1]))  # the last row may be needed in part,
+    skipped, head = divmod(first - int(placements.ranks[low]), int(each[0]))  # and so may the first
+    packs[0] -= skipped
+    first_pack = placements.first_pack[low:high].copy()
+    first_pack[0] += skipped
+    many = np.repeat(each, packs)
+    pack = np.repeat(ragged(first_pack, packs), many)
+    place = ragged(np.repeat(placements.position[low:high], packs), many)
+    wanted = slice(head, head + last - first)
+    return pack[wanted], place[wanted]
