@@ -158,7 +158,8 @@ def main() -> None:
             losses.append(loss.total.item() / loss.count.item())
         trained = acceptance_length(drafter, embedding, held_out, prompt_length=PROMPT, block_size=BLOCK)
         gains.append(trained - untrained)
-        first, last = statistics.mean(losses[:5]), statistics.mean(losses[-5:])
+        few = max(1, steps // 10)
+        first, last = statistics.mean(losses[:few]), statistics.mean(losses[-few:])
         print(
             f"seed {seed}: loss {first:.3f} -> {last:.3f}, bytes per pass of the target: "
             f"1 without drafts, {untrained:.2f} untrained, {trained:.2f} trained"
