@@ -13,7 +13,7 @@ from packdata.planning.edge import no_type_check
 from packdata.planning.plan import Array
 
 from .markers import Markers, gather_marked
-from .ragged import RaggedColumn, is_list, is_list_of_numbers
+from .ragged import RaggedColumn, is_list, is_per_token
 from .tables import Source, open_source
 
 Feature = dict[str, Any]
@@ -62,11 +62,10 @@ class Documents:
 
     def _open(self, opened: Source) -> None:
         names = _served(opened.table, self._names)
-        kinds = {name: opened.table.schema.field(name).type for name in names}
-        lists = [name for name, kind in kinds.items() if is_list(kind) or name == "input_ids"]
+        tokens = [name for name in names if name == "input_ids" or is_list(opened.table.column(name))]
         self._rows = opened.rows
-        self._values = {name: opened.table.column(name).to_numpy() for name in names if name not in lists}
-        self.columns = {name: RaggedColumn(opened.table.column(name), name=name) for name in lists}
+        self._values = {name: opened.table.column(name).to_numpy() for name in names if name not in tokens}
+        self.columns = {name: RaggedColumn(opened.table.column(name), name=name) for name in tokens}
         _check_tokens(self.columns["input_ids"])
         _check_step(self.columns)
         self._markers.check(self.columns["input_ids"])
@@ -188,7 +187,7 @@ def _number(item: Any, count: int) -> int:
 def _served(table: pa.Table, names: list[str] | None) -> list[str]:
     """Name the columns to serve, ``input_ids`` first."""
     if names is None:
-        names = [field.name for field in table.schema if is_list_of_numbers(field.type)]
+        names = [name for name in table.column_names if is_per_token(table.column(name))]
     absent = [name for name in names if name not in table.column_names]
     if absent:
         raise ValueError(f"no column {absent[0]!r} among {table.column_names}")

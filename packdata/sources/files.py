@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import datasets
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from .tokenizing import Tokenize
 
@@ -161,7 +162,7 @@ def _saved_dataset(folder: Path, split: str | None) -> datasets.Dataset:
 def _read(kind: str, files: list[str], sample_by: SampleBy) -> datasets.Dataset:
     readers: dict[str, Callable[[], datasets.Dataset]] = {
         "JSON lines": lambda: datasets.Dataset.from_json(files),
-        "Parquet": lambda: datasets.Dataset.from_parquet(files),
+        "Parquet": lambda: _parquet_files(files),
         "Arrow": lambda: datasets.concatenate_datasets([_arrow_file(file) for file in files]),
         "text": lambda: datasets.Dataset.from_text(files, sample_by=sample_by),
     }
@@ -173,6 +174,11 @@ def _read(kind: str, files: list[str], sample_by: SampleBy) -> datasets.Dataset:
     except (datasets.exceptions.DatasetGenerationError, pa.ArrowException, ValueError, OSError) as error:
         cause = error.__cause__ or error
         raise ValueError(f"{', '.join(files)} cannot be read as {kind}: {_one_line(cause)}") from None
+
+
+def _parquet_files(files: list[str]) -> datasets.Dataset:
+    filled = [file for file in files if pq.read_metadata(file).num_rows]
+    return datasets.Dataset.from_parquet(filled) if filled else datasets.Dataset(pq.read_table(files[0]))
 
 
 def _arrow_file(file: str) -> datasets.Dataset:

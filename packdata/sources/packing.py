@@ -20,7 +20,7 @@ from packdata.planning.plan import Array
 
 from .documents import Documents
 from .planned import PlanOptions, Untargeted, plan_documents, spans_of, windows
-from .ragged import is_list_of_numbers
+from .ragged import is_per_token
 from .supervision import MASKS, fold_labels, is_supervised, label_dtype
 from .tables import open_source
 
@@ -79,7 +79,7 @@ def packable(source: Any, drop_columns: Collection[str] = (), **markers: int | N
     if unknown or "input_ids" in drop_columns:
         raise ValueError(f"drop_columns must name columns beside 'input_ids', got {unknown or 'input_ids'} of {names}")
     kept = [name for name in names if name not in drop_columns]
-    left = [name for name in kept if name != "input_ids" and not is_list_of_numbers(table.schema.field(name).type)]
+    left = [name for name in kept if not is_per_token(table.column(name)) and name != "input_ids"]
     if left:
         raise ValueError(f"columns {left} have no value per token, so they cannot be packed: name them in drop_columns")
     documents = Documents(source, kept, **markers)

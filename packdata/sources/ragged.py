@@ -145,16 +145,22 @@ def allocate(size: int, dtype: np.dtype[Any]) -> Array:
     return np.frombuffer(pa.allocate_buffer(size * dtype.itemsize), dtype) if size else np.empty(0, dtype)
 
 
-def is_list(kind: pa.DataType) -> bool:
-    """Tell whether an Arrow type is one of lists, however they are laid out."""
+def is_list(column: pa.ChunkedArray) -> bool:
+    """Tell whether a column holds lists, however they are laid out; one of no rows and no type may."""
     layouts = ("is_list", "is_large_list", "is_fixed_size_list", "is_list_view", "is_large_list_view")
-    return any(getattr(pa.types, layout)(kind) for layout in layouts)
+    return _is_untyped(column) or any(getattr(pa.types, layout)(column.type) for layout in layouts)
 
 
-def is_list_of_numbers(kind: pa.DataType) -> bool:
-    """Tell whether a column of this Arrow type may hold one number per token."""
+def is_per_token(column: pa.ChunkedArray) -> bool:
+    """Tell whether a column may hold one number per token."""
+    if _is_untyped(column) or not is_list(column):
+        return _is_untyped(column)
     kinds = ("is_integer", "is_floating", "is_boolean", "is_null")
-    return is_list(kind) and any(getattr(pa.types, number)(kind.value_type) for number in kinds)
+    return any(getattr(pa.types, kind)(column.type.value_type) for kind in kinds)
+
+
+def _is_untyped(column: pa.ChunkedArray) -> bool:
+    return bool(pa.types.is_null(column.type)) and len(column) == 0
 
 
 def _runs(numbers: Array) -> list[tuple[int, Array]]:
@@ -165,9 +171,9 @@ def _runs(numbers: Array) -> list[tuple[int, Array]]:
 
 
 def _as_lists(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    if pa.types.is_null(column.type) and len(column) == 0:
-        return pa.chunked_array([], type=pa.list_(pa.null()))  # a dataset of no rows has no types
-    if not is_list_of_numbers(column.type):
+    if _is_untyped(column):
+        return pa.chunked_array([], type=pa.list_(pa.null()))
+    if not is_per_token(column):
         raise ValueError(f"column {name!r} must hold a list of numbers per row, got {column.type}")
     if pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type):
         # Views may lie in any order; this copies. (Casting them, in pyarrow 26, gives invalid arrays.)
