@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
+import torch._dynamo.testing
 import torch.nn.functional as F  # noqa: N812
 
 from packdata.attention import document_mask
-from packdata.batches import Column, PackingCollator
+from packdata.batches import Column, PackingCollator, to_transformers
 from packdata.layout import lengths_from_eos, lengths_from_position_ids, lengths_from_segment_ids
 from packdata.planning import plan_packs
 
@@ -289,3 +290,22 @@ def test_every_batch_has_one_shape():  # M1
     shapes = [{k: (v.shape, v.dtype) for k, v in b.items() if isinstance(v, torch.Tensor)} for b in batches]
     assert all(shape == shapes[0] for shape in shapes)
     assert {batch.max_seqlen for batch in batches} == {8}
+
+
+def test_two_hundred_batches_of_a_fixed_shape_compile_once():  # M1
+    collate, random = PackingCollator(64, max_documents=9, padding_segment=16), np.random.default_rng(0)
+    counter = torch._dynamo.testing.CompileCounter()
+
+    @torch.compile(backend=counter, fullgraph=True)
+    def consume(inputs):
+        inside = inputs["cu_seq_lens_q"][1:] - inputs["cu_seq_lens_q"][:-1] <= inputs["max_length_q"]
+        return (inputs["input_ids"] * (inputs["labels"] != -100)).sum() + inputs["position_ids"].sum() + inside.sum()
+
+    shapes = set()
+    for number in range(200):
+        lengths = random.integers(1, 8, size=number % 10)
+        batch = collate([random.integers(0, 99, size=length) for length in lengths])
+        shapes.add(tuple((key, value.shape) for key, value in batch.items() if isinstance(value, torch.Tensor)))
+        consume(to_transformers(batch))
+    assert len(shapes) == 1
+    assert counter.frame_count == 1

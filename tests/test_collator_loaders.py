@@ -3,7 +3,6 @@ import pickle
 import numpy as np
 import pytest
 import torch
-import torch._dynamo.testing
 from torch.utils.data import DataLoader
 
 from packdata.batches import Column, PackedBatch, PackingCollator, to_transformers
@@ -67,22 +66,3 @@ def test_no_features_are_one_unit_of_padding_or_the_fixed_shape():
             assert batch.num_targets == batch.num_documents == 0
             assert (batch.document_ids == -1).all()
             assert batch.cu_seqlens.tolist() == [0, width]
-
-
-def test_two_hundred_batches_of_a_fixed_shape_compile_once():
-    collate, random = PackingCollator(64, max_documents=9, padding_segment=16), np.random.default_rng(0)
-    counter = torch._dynamo.testing.CompileCounter()
-
-    @torch.compile(backend=counter, fullgraph=True)
-    def consume(inputs):
-        inside = inputs["cu_seq_lens_q"][1:] - inputs["cu_seq_lens_q"][:-1] <= inputs["max_length_q"]
-        return (inputs["input_ids"] * (inputs["labels"] != -100)).sum() + inputs["position_ids"].sum() + inside.sum()
-
-    shapes = set()
-    for number in range(200):
-        lengths = random.integers(1, 8, size=number % 10)
-        batch = collate([random.integers(0, 99, size=length) for length in lengths])
-        shapes.add(tuple((key, value.shape) for key, value in batch.items() if isinstance(value, torch.Tensor)))
-        consume(to_transformers(batch))
-    assert len(shapes) == 1
-    assert counter.frame_count == 1
