@@ -7,7 +7,7 @@ says where the entries of each key begin in the whole order, and a block's entri
 
 import numpy as np
 
-from .blocks import BLOCK, Array, blocks, index_dtype
+from .blocks import BLOCK, Array, blocks, index_dtype, unsigned_dtype
 
 _DENSE = 4
 """Count into an array of all keys up to the largest, as long as that array has at most so many entries per key."""
@@ -85,8 +85,9 @@ def _argsort_descending(keys: Array) -> Array:
     largest = int(keys.max(initial=0))
     if largest >= 2**32:
         return np.argsort(largest - keys.astype(np.int64), kind="stable")
-    upward = np.subtract(largest, keys, dtype=np.int64)
-    order = np.argsort(upward.astype(np.uint16), kind="stable")  # the low 16 bits
+    upward = np.empty(len(keys), dtype=unsigned_dtype(largest))
+    np.subtract(largest, keys, out=upward, dtype=np.int64, casting="unsafe")
+    order = np.argsort(upward.astype(np.uint16, copy=False), kind="stable")  # the low 16 bits
     if largest >= 2**16:
         high = (upward >> 16).astype(np.uint16)
         order = order[np.argsort(high[order], kind="stable")]
