@@ -33,8 +33,9 @@ def check(
 
     The plan beside the data is checked against the documents' lengths, and every pack against the documents.
 
-    Example:
-    packdata check packed --source texts.jsonl --tokenizer bytes --eos 256
+    For instance:
+
+    - packdata check packed --source texts.jsonl --tokenizer bytes --eos 256
     """
     from packdata.planning import Plan
     from packdata.sources import Documents

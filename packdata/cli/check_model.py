@@ -20,10 +20,10 @@ def check_model(
 ) -> None:
     """Change one packed document and look for the change in the others: isolated, leaks, or refuses.
 
-    Examples:
-    packdata check-model ./my-model --attention sdpa
+    For instance:
 
-    packdata check-model LlamaConfig
+    - packdata check-model ./my-model --attention sdpa
+    - packdata check-model LlamaConfig
     """
     import torch
 

@@ -14,10 +14,10 @@ def demo(
 ) -> None:
     """Pack Python's own help topics, paragraph by paragraph, and show what a model would be trained on.
 
-    Examples:
-    packdata demo
+    For instance:
 
-    packdata demo --budget 512 --html demo.html
+    - packdata demo
+    - packdata demo --budget 512 --html demo.html
     """
     from packdata.planning import plan_packs
     from packdata.report import show, to_html

@@ -21,10 +21,10 @@ def estimate(
 ) -> None:
     """Show how well documents would pack: packs, fill, padding, attention cost. Nothing is written.
 
-    Examples:
-    packdata estimate documents.parquet --budgets 2048,8192
+    For instance:
 
-    packdata estimate texts.jsonl --tokenizer bytes --strategies best_fit,sequential
+    - packdata estimate documents.parquet --budgets 2048,8192
+    - packdata estimate texts.jsonl --tokenizer bytes --strategies best_fit,sequential
     """
     from packdata.planning import estimate as estimate_packs
     from packdata.sources import Documents

@@ -17,10 +17,10 @@ def inspect(
 ) -> None:
     """Show a packed dataset: ledger, lengths, fill, one pack with its boundaries and targets, warnings.
 
-    Examples:
-    packdata inspect packed --tokenizer bytes --pack 3
+    For instance:
 
-    packdata inspect packed --html report.html
+    - packdata inspect packed --tokenizer bytes --pack 3
+    - packdata inspect packed --html report.html
     """
     from packdata.report import show, to_html
     from packdata.report.facts import numbers_of

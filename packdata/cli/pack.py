@@ -34,10 +34,10 @@ def pack(
 ) -> None:
     """Pack documents into rows of at most BUDGET tokens, and print what became of every document.
 
-    Examples:
-    packdata pack documents.parquet packed --budget 8192
+    For instance:
 
-    packdata pack texts.jsonl packed --budget 2048 --tokenizer bytes --eos 256 --overlong split
+    - packdata pack documents.parquet packed --budget 8192
+    - packdata pack texts.jsonl packed --budget 2048 --tokenizer bytes --eos 256 --overlong split
     """
     if output.exists():
         raise FileExistsError(f"{output} exists: choose another OUTPUT, or delete it")

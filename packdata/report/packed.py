@@ -18,7 +18,7 @@ from packdata.sources.tables import open_source
 from .cautions import batch_cautions, ledger_cautions, padding_caution
 from .denominators import count_slots
 from .overview import Overview
-from .rows import row_of_batch
+from .rows import names_of, row_of_batch
 
 LOOKED_AT = 2_000_000
 """Most slots that are read to count targets and end markers; of larger datasets, evenly spaced packs are read."""
@@ -42,7 +42,7 @@ def of_packed_dataset(packed: PackedDataset, tokenizer: Any = None) -> Overview:
         budget=plan.budget,
         bounds=plan.bounds,
         lengths=plan.lengths,
-        row=lambda index: row_of_batch(_collate(read([index]), plan.budget), 0),
+        row=lambda index: replace(row_of_batch(_collate(read([index]), plan.budget), 0), name=names_of(plan[index])),
         ledger=plan.ledger,
     )
     return _with_targets(overview, read, tokenizer)

@@ -134,8 +134,18 @@ def row_of_pack(pack: Pack, *, budget: int, align: int = 1) -> Row:
         document_ids=np.pad(document_ids, (0, padding), constant_values=-1),
         segments=cu_seqlens_from_lengths(np.append(taken, padding) if padding else taken),
         documents=len(pack),
-        name=lambda i: f"document {pack.documents[i]}" + (f" from token {pack.starts[i]}" if pack.starts[i] else ""),
+        name=names_of(pack),
     )
+
+
+def names_of(pack: Pack) -> Callable[[int], str]:
+    """Name the documents of a pack by their numbers in the source."""
+
+    def name(index: int) -> str:
+        document, start = pack.documents[index], pack.starts[index]
+        return f"document {document}" + (f" from token {start:,}" if start else "")
+
+    return name
 
 
 def row_of_batch(batch: Mapping[str, Any], index: int) -> Row:
