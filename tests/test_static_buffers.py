@@ -106,6 +106,14 @@ def test_extra_columns_are_held_and_cleared():
         assert not held[:, length:].any()
 
 
+def test_features_without_a_token_have_no_vectors():
+    collate = PackingCollator(columns={"hidden_states": Column(per="token", dtype=torch.float16, tail=(3,))})
+    for features in ([], [{"input_ids": [], "hidden_states": []}]):
+        assert collate(features)["hidden_states"].shape == (1, 1, 3)
+    batch = collate([{"input_ids": [], "hidden_states": []}, {"input_ids": [1], "hidden_states": [[1, 2, 3]]}])
+    assert batch["hidden_states"].tolist() == [[[1, 2, 3]]]
+
+
 def test_a_compiled_consumer_sees_one_shape():
     buffers, counter = StaticBuffers(16, 5), torch._dynamo.testing.CompileCounter()
 

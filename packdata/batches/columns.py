@@ -131,6 +131,8 @@ class Column:
 
     def _fit(self, column: Array, index: int, key: str) -> Array:
         """Check one feature's values against `tail` and `dtype`."""
+        if column.shape == (0,):
+            return np.empty((0, *self.tail), self.staging)
         if column.shape[1:] != self.tail:
             raise ValueError(f"feature {index}: {key} must have values of shape {self.tail}, got {column.shape[1:]}")
         if column.size and not np.can_cast(column.dtype, self.staging, "same_kind"):

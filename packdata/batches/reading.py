@@ -23,7 +23,7 @@ def read_column(mappings: Sequence[Mapping[str, Any]], key: str, kinds: str, *, 
         raise ValueError(missing_message(mappings, index, key)) from None
     for index, column in enumerate(columns):
         if column.dtype.kind not in kinds or column.ndim != dims:
-            if column.size == 0 and column.ndim == dims and column.dtype.kind == "f":  # an empty list has no kind
+            if column.shape == (0,):  # an empty list: of no kind, and of vectors as well as of numbers
                 columns[index] = column.astype(np.int64)
                 continue
             wanted = {"iu": "integers", "biu": "booleans or integers"}.get(kinds, "numbers")
