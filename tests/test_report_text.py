@@ -81,7 +81,7 @@ def test_a_plan_without_packs_is_full_and_shows():  # E7
 def test_dropped_tokens_are_named_and_not_counted_as_packed():  # E7
     text = show(plan_packs([10, 10, 10, 10, 17], budget=10, overlong="drop"))
     assert re.search(r"fill +100.00%", text)
-    assert "1 documents with 17 tokens were dropped." in text
+    assert "Dropped: 1 document with 17 tokens." in text
 
 
 @pytest.mark.parametrize("token", ["\x1b[2J", "\r", "\u202e", "\x9b1m", "\ud800"])
@@ -115,9 +115,9 @@ def test_a_batch_warns(features, warning):
     ("options", "warning"),
     [
         ({"lengths": [5, 5], "budget": 8}, "37.5% of the slots are padding (over 10%)"),
-        ({"lengths": [9], "budget": 8, "overlong": "truncate"}, "1 tokens of 1 documents were truncated"),
-        ({"lengths": [9, 8], "budget": 8, "overlong": "drop"}, "1 documents with 9 tokens were dropped"),
-        ({"lengths": [0, 8], "budget": 8}, "1 documents are empty"),
+        ({"lengths": [9], "budget": 8, "overlong": "truncate"}, "Truncated: 1 token of 1 document;"),
+        ({"lengths": [9, 8], "budget": 8, "overlong": "drop"}, "Dropped: 1 document with 9 tokens."),
+        ({"lengths": [0, 8], "budget": 8}, "Empty, and in no pack: 1 document."),
     ],
 )
 def test_a_plan_warns(options, warning):

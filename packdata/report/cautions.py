@@ -9,6 +9,7 @@ from jaxtyping import Int64
 from packdata.planning import Ledger
 
 from .denominators import Counts
+from .visible import counted
 
 PADDING = 0.10
 """Share of padding from which on a warning is due."""
@@ -26,17 +27,17 @@ def padding_caution(*, padding: int, slots: int) -> Iterator[str]:
 def ledger_cautions(ledger: Ledger) -> Iterator[str]:
     """Warn of what was lost."""
     if ledger.tokens_truncated:
-        yield (
-            f"{ledger.tokens_truncated:,} tokens of {ledger.documents_truncated:,} documents were truncated: "
-            "overlong 'split' keeps them."
-        )
+        documents = counted(ledger.documents_truncated, "document")
+        yield f"Truncated: {counted(ledger.tokens_truncated, 'token')} of {documents}; overlong 'split' keeps them."
     if ledger.documents_dropped:
+        documents, tokens = counted(ledger.documents_dropped, "document"), counted(ledger.tokens_dropped, "token")
         why = f", {ledger.documents_untargeted:,} of them for want of a target" if ledger.documents_untargeted else ""
-        yield f"{ledger.documents_dropped:,} documents with {ledger.tokens_dropped:,} tokens were dropped{why}."
+        yield f"Dropped: {documents} with {tokens}{why}."
     if ledger.targets_lost_to_cuts:
-        yield f"{ledger.targets_lost_to_cuts:,} targets were lost to cuts: the first token of a piece is never learnt."
+        targets = counted(ledger.targets_lost_to_cuts, "target")
+        yield f"Lost to cuts: {targets}, since the first token of a piece is never learnt."
     if ledger.documents_empty:
-        yield f"{ledger.documents_empty:,} documents are empty and in no pack."
+        yield f"Empty, and in no pack: {counted(ledger.documents_empty, 'document')}."
 
 
 def batch_cautions(

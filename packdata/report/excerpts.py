@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int64
 
 from .boxes import hue
 from .rows import Row
-from .visible import Decode, visible
+from .visible import Decode, counted, visible
 
 DOCUMENTS = 40
 """Most documents of which the text is shown."""
@@ -58,20 +58,22 @@ def document_texts(row: Row, decode: Decode) -> list[DocumentText]:
     Returns:
         At most ``DOCUMENTS`` documents with at most ``TOKENS`` tokens.
     """
-    ids = row.input_ids
+    ids, learnt, texts = row.input_ids, row.learnt, []
+    if ids is None:
+        return texts
     runs = [run for run in row.runs() if run.document >= 0][:DOCUMENTS]
-    if ids is None or not runs:
-        return []
-    learnt, most = row.learnt, TOKENS // len(runs)
-    return [
-        DocumentText(
-            title=f"{row.name(run.document)} · {run.slots:,} tokens · {learnt[run.start : run.stop].sum():,} learnt",
-            style=hue(run.document),
-            runs=list(_text_runs(ids[run.start : run.stop][:most], learnt[run.start : run.stop][:most], decode)),
-            more=max(run.slots - most, 0),
+    for run in runs:
+        shown = slice(run.start, min(run.stop, run.start + TOKENS // len(runs)))
+        count = f"{counted(run.slots, 'token')} · {learnt[run.start : run.stop].sum():,} learnt"
+        texts.append(
+            DocumentText(
+                title=f"{row.name(run.document)} · {count}",
+                style=hue(run.document),
+                runs=list(_text_runs(ids[shown], learnt[shown], decode)),
+                more=run.stop - shown.stop,
+            )
         )
-        for run in runs
-    ]
+    return texts
 
 
 def _text_runs(

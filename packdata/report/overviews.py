@@ -11,6 +11,7 @@ from .cautions import batch_cautions, ledger_cautions, padding_caution
 from .denominators import count_slots
 from .overview import Overview
 from .rows import row_of_batch, row_of_pack
+from .visible import counted
 
 
 def overview_of(obj: Any, tokenizer: Any = None) -> Overview:
@@ -40,7 +41,7 @@ def of_plan(plan: Plan) -> Overview:
     """Read a plan; it knows lengths, not tokens."""
     ledger = plan.ledger
     return Overview(
-        title=f"Plan of {len(plan):,} packs",
+        title=f"Plan of {counted(len(plan), 'pack')}",
         unit="pack",
         budget=plan.budget,
         bounds=plan.bounds,
@@ -59,7 +60,7 @@ def of_batch(batch: Mapping[str, Any], tokenizer: Any = None) -> Overview:
     per_row = [len(np.unique(row[row >= 0])) for row in document_ids]
     lengths = np.bincount(document_ids[document_ids >= 0].ravel(), minlength=sum(per_row)).astype(np.int64)
     return Overview(
-        title=f"Batch of {rows} {'row' if rows == 1 else 'rows'} of {slots:,} slots",
+        title=f"Batch of {counted(rows, 'row')} of {counted(slots, 'slot')}",
         unit="row",
         budget=slots,
         bounds=np.cumsum([0, *per_row]),

@@ -19,6 +19,7 @@ from .cautions import batch_cautions, ledger_cautions, padding_caution
 from .denominators import count_slots
 from .overview import Overview
 from .rows import names_of, row_of_batch
+from .visible import counted
 
 LOOKED_AT = 2_000_000
 """Most slots that are read to count targets and end markers; of larger datasets, evenly spaced packs are read."""
@@ -37,7 +38,7 @@ def of_packed_dataset(packed: PackedDataset, tokenizer: Any = None) -> Overview:
         return [{key: pack[key] for key in READ if key in pack} for pack in packed.__getitems__(indices)]
 
     overview = Overview(
-        title=f"Packed dataset of {len(plan):,} packs",
+        title=f"Packed dataset of {counted(len(plan), 'pack')}",
         unit="pack",
         budget=plan.budget,
         bounds=plan.bounds,
@@ -73,7 +74,7 @@ def of_dataset(packed: Any, tokenizer: Any = None) -> Overview:
     ledger, cautions = _ledger(packed)
     budget = _budget(lengths, bounds, None if cautions else ledger)
     overview = Overview(
-        title=f"Packed dataset of {len(packed):,} packs",
+        title=f"Packed dataset of {counted(len(packed), 'pack')}",
         unit="pack",
         budget=budget,
         bounds=bounds,

@@ -18,7 +18,7 @@ from .overview import Overview
 from .overviews import overview_of
 from .row_boxes import grid_boxes, pack_boxes, strip_boxes
 from .rows import SHORT
-from .visible import Decode, decoder
+from .visible import Decode, counted, decoder
 
 EXTREMES = 6
 """How many of the fullest and of the emptiest packs are drawn."""
@@ -134,8 +134,8 @@ def _pack_bars(overview: Overview, indices: Int64[np.ndarray, " shown"]) -> list
 
 def _pack_bar(overview: Overview, index: int) -> PackBar:
     row, spans = overview.row(index), int(overview.bounds[index + 1] - overview.bounds[index])
-    documents = f"{spans:,} document" + ("" if spans == 1 else "s")
-    label = f"{overview.unit} {index:,}: {row.tokens:,} tokens of {documents}, {row.tokens / row.slots:.1%} full"
+    held = f"{counted(row.tokens, 'token')} of {counted(spans, 'document')}"
+    label = f"{overview.unit} {index:,}: {held}, {row.tokens / row.slots:.1%} full"
     return PackBar(label=label, boxes=pack_boxes(row))
 
 

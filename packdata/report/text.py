@@ -9,7 +9,7 @@ from .facts import Fact, counting_facts, division_facts, facts_of, ledger_facts
 from .histograms import Histogram, fill_histogram, length_histogram
 from .overview import Overview
 from .overviews import overview_of
-from .visible import decoder
+from .visible import counted, decoder
 
 
 def show(obj: Any, tokenizer: Any = None, *, losses: Any = None, pack: int | None = None, width: int = 100) -> str:
@@ -60,7 +60,8 @@ def _head(overview: Overview) -> list[str]:
 
 def _in_words(overview: Overview) -> str:
     return (
-        f"{overview.spans:,} documents, {overview.tokens:,} tokens, {overview.padding:,} padding slots "
+        f"{counted(overview.spans, 'document')}, {counted(overview.tokens, 'token')}, "
+        f"{counted(overview.padding, 'padding slot')} "
         f"({overview.fill:.1%} full)"
     )
 
