@@ -37,11 +37,11 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
         if tag == "table" and "data-key" in attrs:
-            self.bars[attrs["data-key"]] = []
+            self.bars[attrs["data-key"]] = {}
         if tag == "data" and "data-key" in attrs:
             self.numbers[attrs["data-key"]] = float(attrs["value"])
         elif tag == "data":
-            self.bars[list(self.bars)[-1]].append(int(attrs["value"]))
+            self.bars[list(self.bars)[-1]][self.words[-1]] = int(attrs["value"])
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -75,8 +75,25 @@ def test_every_number_of_a_plan_equals_the_plan(folder, lengths, overlong, align
     assert {key: page.numbers[key] for key in expected} == pytest.approx(expected)
     ledger = {key: value for key, value in plan.ledger.to_dict().items() if value is not None}
     assert {key: page.numbers[f"ledger.{key}"] for key in ledger} == ledger
-    assert sum(page.bars["lengths"]) == expected["spans"]
-    assert sum(page.bars["fills"]) == expected["packs"]
+    assert_bars_are_right(page, plan)
+    assert_packs_are_right(page, plan)
+
+
+def assert_bars_are_right(page, plan):
+    assert sum(page.bars["lengths"].values()) == len(plan.lengths)
+    assert sum(page.bars["fills"].values()) == len(plan)
+    for label, count in page.bars["lengths"].items():
+        ends = [int(number) for number in re.findall(r"\d+", label)]
+        assert count == sum(ends[0] <= length <= ends[-1] for length in plan.lengths.tolist())
+
+
+def assert_packs_are_right(page, plan):
+    labels = re.findall(r"pack (\d+): (\d+) tokens? of (\d+) documents?, ([\d.]+)% full", "\n".join(page.words))
+    assert len(labels) == min(len(plan), 12)
+    for index, tokens, documents, fill in labels:
+        lengths = plan[int(index)].lengths
+        assert (int(tokens), int(documents)) == (lengths.sum(), len(lengths))
+        assert float(fill) == pytest.approx(100 * lengths.sum() / plan.budget, abs=0.051)
 
 
 def test_every_number_of_a_batch_equals_the_batch(folder):

@@ -58,9 +58,10 @@ def document_texts(row: Row, decode: Decode) -> list[DocumentText]:
     Returns:
         At most ``DOCUMENTS`` documents with at most ``TOKENS`` tokens.
     """
-    ids, learnt, texts = row.input_ids, row.learnt, []
+    ids, learnt = row.input_ids, row.learnt
     if ids is None:
-        return texts
+        return []
+    texts: list[DocumentText] = []
     runs = [run for run in row.runs() if run.document >= 0][:DOCUMENTS]
     for run in runs:
         shown = slice(run.start, min(run.stop, run.start + TOKENS // len(runs)))
