@@ -11,7 +11,7 @@ import argparse
 import itertools
 import shutil
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -31,11 +31,12 @@ from packdata.drafting import (
     draft_loss,
     pack_hidden_states,
 )
-from packdata.losses import LossSum
+from packdata.losses import loss_scale
 from packdata.sources.topics import topic_texts
 
 BUDGET, BUCKETS, SHORTEST, LONGEST = 4096, (48, 64, 96, 128, 192), 32, 256
 WIDTH, LAYERS, ANCHORS, BLOCK, DECAY = 128, (1, 2), 64, 8, 4.0
+GEOMETRY = DrafterGeometry(hidden_size=WIDTH, captured=len(LAYERS), layers=2, heads=6, kv_heads=3, head_dim=24)
 PROMPT, CONTINUED = 64, 64
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 to_rows = PackingCollator(layout="rows")
@@ -90,21 +91,70 @@ def capture(target: Qwen3ForCausalLM, batch: PackedBatch, out: StaticBuffers | N
     return pack_hidden_states(states.hidden_states, batch, out=out)
 
 
-def compiled_step(
-    drafter: BlockDrafter, embedding: Tensor, stream: PackedBatch, blocks: StaticBlocks, key: Tensor, backend: str
-) -> Callable[[], LossSum]:
-    """Make the loss of one step, compiled where there is a compiler; all that it reads stays at its address."""
+class DrafterStep:
+    """A drafter and its training step, whose every input stays at its address and in its shape: one compilation."""
 
-    def step() -> tuple[Tensor, Tensor]:
-        noisy = add_noise(stream["hidden_states"], document_ids=stream["document_ids"], key=key)
-        anchors = embedding[stream["input_ids"][0, blocks.anchors]]
-        states = drafter(noisy, stream["position_ids"], anchors, blocks.targets.slot_positions, blocks.mask)
-        loss = draft_loss(states, embedding, blocks.targets, stream["input_ids"])
+    def __init__(self, embedding: Tensor, *, backend: str) -> None:
+        states = Column(per="token", dtype=torch.float32, tail=(len(LAYERS) * WIDTH,))
+        self.buffers = StaticBuffers(BUDGET, BUDGET // SHORTEST, columns={"hidden_states": states}, device=DEVICE)
+        self.stream, self.embedding, self.drafter = self.buffers.batch, embedding, BlockDrafter(GEOMETRY).to(DEVICE)
+        kind = "flex" if DEVICE == "cuda" else "windows"  # as wide as the longest document: that hides nothing
+        options = {"num_anchors": ANCHORS, "block_size": BLOCK, "window": LONGEST, "decay": DECAY}
+        self.blocks = StaticBlocks(self.stream, mask=kind, **options)
+        self.key = torch.zeros((), dtype=torch.int64, device=DEVICE)
+        compiles = DEVICE == "cuda" or shutil.which("g++") is not None
+        self.loss = torch.compile(self.eager_loss, fullgraph=True, backend=backend) if compiles else self.eager_loss
+
+    def eager_loss(self) -> tuple[Tensor, Tensor]:
+        """Run the drafter once, on all blocks of all documents; the sum of the losses and of their weights."""
+        stream, blocks = self.stream, self.blocks
+        noisy = add_noise(stream["hidden_states"], document_ids=stream["document_ids"], key=self.key)
+        anchors = self.embedding[stream["input_ids"][0, blocks.anchors]]
+        states = self.drafter(noisy, stream["position_ids"], anchors, blocks.targets.slot_positions, blocks.mask)
+        loss = draft_loss(states, self.embedding, blocks.targets, stream["input_ids"])
         return loss.total, loss.count
 
-    compiles = DEVICE == "cuda" or shutil.which("g++") is not None
-    run = torch.compile(step, fullgraph=True, backend=backend) if compiles else step
-    return lambda: LossSum(*run())
+    def __call__(self, number: int) -> float:
+        """Draw the blocks of this step from what the buffers hold, and add up gradients; the mean loss."""
+        self.blocks.draw(self.key.fill_(number))
+        total, count = self.loss()
+        mean = total * loss_scale(count, averaged_over=1)
+        mean.backward()
+        return mean.item()
+
+    def one_by_one(self) -> None:
+        """Add up the same gradients the old way: one pass per document."""
+        anchors = self.blocks.anchors[self.blocks.anchor_valid]
+        stream = self.buffers.batch  # what the host knows of this batch, beside the same tensors
+        per_document_loss(self.drafter, self.embedding, stream, anchors, block_size=BLOCK, decay=DECAY).total.backward()
+
+
+def train_drafter(
+    step: DrafterStep, target: Qwen3ForCausalLM, documents: list[np.ndarray], seed: int, steps: int
+) -> str:
+    """Train the drafter from this seed, and say how its loss went."""
+    torch.manual_seed(seed)
+    step.drafter.load_state_dict(BlockDrafter(GEOMETRY).state_dict())
+    optimizer = torch.optim.AdamW(step.drafter.parameters(), lr=3e-3)
+    losses = []
+    for number, batch in zip(range(steps), dense_batches(documents, seed), strict=False):
+        capture(target, batch, out=step.buffers)
+        losses.append(step(number))
+        optimizer.step()
+        optimizer.zero_grad()
+    few = max(1, steps // 10)
+    return f"loss {statistics.mean(losses[:few]):.3f} -> {statistics.mean(losses[-few:]):.3f}"
+
+
+def print_speed(step: DrafterStep, batches: Iterable[PackedBatch], target: Qwen3ForCausalLM, repeats: int) -> None:
+    """Print tokens per second, packed and one by one, forward and backward."""
+    tokens, seconds = 0, {"packed": 0.0, "one by one": 0.0}
+    for batch in batches:
+        tokens += capture(target, batch, out=step.buffers).num_tokens
+        taken = seconds_of({"packed": lambda: step(0), "one by one": step.one_by_one}, repeats)
+        seconds = {name: seconds[name] + taken[name] for name in seconds}
+    print(*(f"{name}: {tokens / taken:,.0f} tokens/s" for name, taken in seconds.items()), sep=", ", end="; ")
+    print(f"packed is {seconds['one by one'] / seconds['packed']:.1f} times as fast")
 
 
 def main() -> None:
@@ -113,72 +163,33 @@ def main() -> None:
     parser.add_argument("--target-steps", type=int, default=300)
     parser.add_argument("--steps", type=int, default=150, help="of the drafter, for each of three seeds")
     parser.add_argument("--prompts", type=int, default=32, help="how many held-out texts to draft on")
-    parser.add_argument("--smoke", action="store_true", help="a few steps only, traced but not compiled to code")
+    parser.add_argument("--backend", default="inductor", help="of torch.compile")
+    parser.add_argument("--smoke", action="store_true", help="a few steps only, traced but not compiled")
     options = parser.parse_args()
-    target_steps, steps, prompts_used = options.target_steps, options.steps, options.prompts
     if options.smoke:
-        target_steps, steps, prompts_used = 6, 4, 2
+        options.target_steps, options.steps, options.prompts, options.backend = 6, 4, 2, "eager"
 
     documents, prompts = read_documents()
     print(f"{len(documents)} documents, {sum(map(len, documents))} bytes; {len(prompts)} prompts held out")
-    target = train_target(documents, target_steps)
-    embedding = target.get_input_embeddings().weight.detach()
-    prompt = torch.from_numpy(np.stack(prompts[:: len(prompts) // prompts_used])).to(DEVICE)
+    target = train_target(documents, options.target_steps)
+    prompt = torch.from_numpy(np.stack(prompts[:: len(prompts) // options.prompts])).to(DEVICE)
     continued = target.generate(prompt, max_new_tokens=CONTINUED, do_sample=False, use_cache=True)
     held_out = capture(target, to_rows(list(continued.cpu())).to(DEVICE))
 
-    geometry = DrafterGeometry(hidden_size=WIDTH, captured=len(LAYERS), layers=2, heads=6, kv_heads=3, head_dim=24)
-    drafter = BlockDrafter(geometry).to(DEVICE)
-    states = Column(per="token", dtype=torch.float32, tail=(len(LAYERS) * WIDTH,))
-    buffers = StaticBuffers(BUDGET, BUDGET // SHORTEST, columns={"hidden_states": states}, device=DEVICE)
-    kind = "flex" if DEVICE == "cuda" else "windows"  # a window of the longest document hides nothing
-    blocks = StaticBlocks(buffers.batch, num_anchors=ANCHORS, block_size=BLOCK, mask=kind, window=LONGEST, decay=DECAY)
-    key = torch.zeros((), dtype=torch.int64, device=DEVICE)
-    step_loss = compiled_step(
-        drafter, embedding, buffers.batch, blocks, key, "aot_eager" if options.smoke else "inductor"
-    )
-
-    def step(number: int) -> LossSum:
-        blocks.draw(key.fill_(number))
-        loss = step_loss()
-        (loss.total / loss.count.clamp(min=1)).backward()
-        return loss
-
+    step = DrafterStep(target.get_input_embeddings().weight.detach(), backend=options.backend)
+    drafting = {"prompt_length": PROMPT, "block_size": BLOCK}
     gains = []
     for seed in range(3):
-        torch.manual_seed(seed)
-        drafter.load_state_dict(BlockDrafter(geometry).state_dict())
-        untrained = acceptance_length(drafter, embedding, held_out, prompt_length=PROMPT, block_size=BLOCK)
-        optimizer, losses = torch.optim.AdamW(drafter.parameters(), lr=3e-3), []
-        for number, batch in zip(range(steps), dense_batches(documents, seed), strict=False):
-            capture(target, batch, out=buffers)
-            loss = step(number)
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.total.item() / loss.count.item())
-        trained = acceptance_length(drafter, embedding, held_out, prompt_length=PROMPT, block_size=BLOCK)
+        untrained = acceptance_length(BlockDrafter(GEOMETRY).to(DEVICE), step.embedding, held_out, **drafting)
+        losses = train_drafter(step, target, documents, seed, options.steps)
+        trained = acceptance_length(step.drafter, step.embedding, held_out, **drafting)
         gains.append(trained - untrained)
-        few = max(1, steps // 10)
-        first, last = statistics.mean(losses[:few]), statistics.mean(losses[-few:])
         print(
-            f"seed {seed}: loss {first:.3f} -> {last:.3f}, bytes per pass of the target: "
-            f"1 without drafts, {untrained:.2f} untrained, {trained:.2f} trained"
+            f"seed {seed}: {losses}; bytes per pass: 1 without drafts, {untrained:.2f} untrained, {trained:.2f} trained"
         )
     print(f"gain over an untrained drafter: {statistics.mean(gains):.2f} ± {statistics.stdev(gains):.2f} (three seeds)")
-
-    tokens, seconds = 0, {"packed": 0.0, "one by one": 0.0}
-    for batch in itertools.islice(dense_batches(documents, seed=3), 1 if options.smoke else 12):
-        stream = capture(target, batch, out=buffers)
-
-        def one_by_one(stream: PackedBatch = stream) -> None:
-            anchors = blocks.anchors[blocks.anchor_valid]
-            per_document_loss(drafter, embedding, stream, anchors, block_size=BLOCK, decay=DECAY).total.backward()
-
-        taken = seconds_of({"packed": lambda: step(0), "one by one": one_by_one}, 1 if options.smoke else 3)
-        seconds = {name: seconds[name] + taken[name] for name in seconds}
-        tokens += stream.num_tokens
-    print(*(f"{name}: {tokens / taken:,.0f} tokens/s" for name, taken in seconds.items()), sep=", ")
-    print(f"packed is {seconds['one by one'] / seconds['packed']:.1f} times as fast")
+    batches = itertools.islice(dense_batches(documents, seed=3), 1 if options.smoke else 12)
+    print_speed(step, batches, target, 1 if options.smoke else 3)
     print(f"compilations of the step: {torch._dynamo.utils.counters['stats']['unique_graphs']}")
     if not options.smoke and min(gains) <= 0:
         raise SystemExit(f"a trained drafter was no better than an untrained one: {gains}")

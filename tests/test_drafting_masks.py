@@ -1,5 +1,7 @@
 """What draft blocks see: the predicate, the dense mask and flex attention's tables are one and the same."""
 
+import time
+
 import oracles
 import pytest
 import strategies
@@ -98,6 +100,25 @@ def test_the_tables_agree_at_a_larger_size(options):
     tensors = (document_ids, anchors, anchor_valid)
     mask = anchor_block_mask(*tensors, block_size=16, **options)
     assert_same_tables(mask, reference(anchor_block_mask_mod(*tensors, block_size=16, **options), 768, 2868, 128))
+
+
+def test_the_mask_of_a_large_batch_takes_little_time_and_memory():
+    document_ids = torch.arange(49_152)[None] // 640
+    anchors = torch.arange(0, 49_152, 48)
+    arguments = (document_ids, anchors, torch.ones(1024, dtype=torch.bool))
+    seconds = []
+    for _ in range(5):
+        start = time.thread_time()
+        mask = anchor_block_mask(*arguments, block_size=32)
+        seconds.append(time.thread_time() - start)
+    assert mask.seq_lengths == (32_768, 81_920)
+    assert min(seconds) <= 0.1
+    tables = sum(getattr(mask, name).nbytes for name in TABLES)
+    assert tables < 2.7e6
+    with torch.profiler.profile(profile_memory=True) as profile:
+        anchor_block_mask(*arguments, block_size=32)
+    allocated = sum(max(event.self_cpu_memory_usage, 0) for event in profile.key_averages())
+    assert tables < allocated <= 100e6, "all that was ever allocated, freed or not"
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packdata.drafting import add_noise
+from packdata.drafting import add_noise, noise
 
 CHANNELS = 6
 
@@ -53,14 +53,21 @@ def test_noise_before_packing_is_the_noise_after(stream, side, extra, data):
 def test_noise_is_uniform_and_uncorrelated_between_tokens_channels_and_keys():
     ids = torch.arange(4).repeat_interleave(64)[None]
     zeros = torch.zeros(1, 256, 128)
-    noise = [add_noise(zeros, scale=1.0, document_ids=ids, key=key)[0] for key in range(2)]
-    counts = torch.histc(noise[0], bins=64, min=-1, max=1)
-    expected = noise[0].numel() / 64
+    one, other = (add_noise(zeros, scale=1.0, document_ids=ids, key=key)[0] for key in range(2))
+    counts = torch.histc(one, bins=64, min=-1, max=1)
+    expected = one.numel() / 64
     assert ((counts - expected) ** 2 / expected).sum() < 104  # 0.1 % of uniform draws of 63 degrees lie above
-    assert noise[0].unique().numel() > 0.99 * noise[0].numel()
-    neighbours = [(noise[0], noise[1]), (noise[0][1:], noise[0][:-1]), (noise[0][:, 1:], noise[0][:, :-1])]
+    assert one.unique().numel() > 0.99 * one.numel()
+    neighbours = [(one, other), (one[1:], one[:-1]), (one[:, 1:], one[:, :-1])]
     for left, right in neighbours:
         assert torch.corrcoef(torch.stack([left.flatten(), right.flatten()]))[0, 1].abs() < 0.02
+
+
+def test_noise_made_in_parts_is_the_noise_made_at_once(monkeypatch):
+    ids = torch.arange(5).repeat_interleave(7)[None]
+    whole = add_noise(torch.zeros(1, 35, CHANNELS), document_ids=ids)
+    monkeypatch.setattr(noise, "_VALUES_AT_A_TIME", 4 * CHANNELS)
+    assert torch.equal(add_noise(torch.zeros(1, 35, CHANNELS), document_ids=ids), whole)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

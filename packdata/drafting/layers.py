@@ -14,7 +14,7 @@ For a stack of ``n`` decoder layers (0 … n − 1), the states between layers a
 counts how many layers have run (``aux_hidden_state_layers``).
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from torch import nn
 
@@ -84,7 +84,9 @@ def find_decoder(model: nn.Module) -> tuple[nn.Module, nn.ModuleList]:
     Raises:
         ValueError: If there is no such stack.
     """
-    stacks = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
+    get_decoder: Any = getattr(model, "get_decoder", None)
+    root: nn.Module = model if get_decoder is None else get_decoder()  # without encoders and vision towers
+    stacks = [(name, module) for name, module in root.named_modules() if isinstance(module, nn.ModuleList)]
     config = getattr(model, "config", None)
     if config is not None and hasattr(config, "get_text_config"):
         count = config.get_text_config().num_hidden_layers
@@ -92,4 +94,4 @@ def find_decoder(model: nn.Module) -> tuple[nn.Module, nn.ModuleList]:
     if not stacks:
         raise ValueError(f"{type(model).__name__} has no nn.ModuleList of decoder layers to number")
     name, stack = min(stacks, key=lambda found: (found[0].count("."), -len(found[1])))
-    return model.get_submodule(name.rpartition(".")[0]), stack
+    return root.get_submodule(name.rpartition(".")[0]), stack

@@ -6,6 +6,8 @@ from torch import Tensor
 from packdata.drafting.hashing import mix32, slot_words
 from packdata.drafting.slots import offsets_from_ids
 
+_VALUES_AT_A_TIME = 1 << 22
+
 
 def add_noise(
     hidden_states: Tensor,
@@ -50,9 +52,20 @@ def add_noise(
         raise ValueError(f"hidden_states must be floating, got {hidden_states.dtype}")
     if not scale >= 0:
         raise ValueError(f"scale must not be negative, got {scale}")
-    high, low = slot_words(key, keys, offsets_from_ids(document_ids), salt=2)
+    words = slot_words(key, keys, offsets_from_ids(document_ids), salt=2)
     channels = mix32(torch.arange(hidden_states.shape[2], device=hidden_states.device))
-    bits = mix32(mix32(high[..., None] ^ channels) ^ low[..., None]) >> 8
-    # 24 bits, centred: exact in float32, symmetric, and never the bound itself.
-    noise = (bits.to(torch.float32) * 2.0**-23 - (1 - 2.0**-24)) * scale
-    return torch.where((document_ids >= 0)[..., None], hidden_states + noise.to(hidden_states.dtype), hidden_states)
+    noise = _noise(words[0].flatten(), words[1].flatten(), channels, scale, hidden_states.dtype)
+    real = (document_ids >= 0)[..., None]
+    return torch.where(real, hidden_states + noise.view(hidden_states.shape), hidden_states)
+
+
+def _noise(high: Tensor, low: Tensor, channels: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
+    # Compiled code never stores the bits; eager code holds 8 bytes for each value, so it takes some slots at a time.
+    slots = len(high) if torch.compiler.is_compiling() else max(_VALUES_AT_A_TIME // max(len(channels), 1), 1)
+    parts = []
+    for high_part, low_part in zip(torch.split(high, slots), torch.split(low, slots), strict=True):
+        bits = mix32(mix32(high_part[:, None] ^ channels) ^ low_part[:, None]) >> 8
+        # 24 bits, centred: exact in float32, symmetric, and never the bound itself.
+        unit = bits.to(torch.float32) * 2.0**-23 - (1 - 2.0**-24)
+        parts.append((unit * scale).to(dtype))
+    return torch.cat(parts)
