@@ -239,7 +239,7 @@ def test_packing_hashes_alike_in_every_process():
 # --- kills and full disks
 
 
-@pytest.fixture()
+@pytest.fixture
 def long_documents(tmp_path, monkeypatch):
     """Documents that are packed in many windows, so that much can happen between two."""
     monkeypatch.setattr(planned, "WINDOW", 1 << 13)

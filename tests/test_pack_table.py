@@ -27,7 +27,9 @@ def test_every_column_is_packed_in_step(case):
     packed, ledger = pack_table(table, budget, **options)
     plan = plan_packs([len(row) for row in columns["input_ids"]], budget, **options)
     assert packed.to_pylist() == oracles.packed_rows(columns, plan)
-    assert ledger.tokens_kept == plan.ledger.tokens_kept == packed.column("input_ids").combine_chunks().flatten().__len__()
+    assert (
+        ledger.tokens_kept == plan.ledger.tokens_kept == packed.column("input_ids").combine_chunks().flatten().__len__()
+    )
 
 
 @given(packings())
@@ -52,7 +54,7 @@ def test_the_ledger_counts_targets_exactly(case):
 @given(packings())
 def test_no_pack_has_an_untargeted_document_when_those_are_dropped(case):
     table, columns, budget, options = case
-    packed, ledger = pack_table(table, budget, untargeted="drop", **options)
+    _, ledger = pack_table(table, budget, untargeted="drop", **options)
     assert ledger.documents_in == ledger.documents_kept + ledger.documents_dropped + ledger.documents_empty
     assert ledger.tokens_in == ledger.tokens_kept + ledger.tokens_dropped + ledger.tokens_truncated
     assert ledger.tokens_in == sum(map(len, columns["input_ids"]))
@@ -102,7 +104,12 @@ def test_an_answer_past_the_cut_is_not_trained_on_in_silence():
     """J4: a document of 6 tokens whose answer is cut off by a limit of 4."""
     table = pa.table({"input_ids": [[1, 2, 3, 4, 5, 6]], "completion_mask": [[0, 0, 0, 0, 1, 1]]})
     packed, ledger = pack_table(table, 4, overlong="truncate", untargeted="drop")
-    assert (packed.num_rows, ledger.documents_untargeted, ledger.documents_dropped, ledger.tokens_dropped) == (0, 1, 1, 6)
+    assert (packed.num_rows, ledger.documents_untargeted, ledger.documents_dropped, ledger.tokens_dropped) == (
+        0,
+        1,
+        1,
+        6,
+    )
     _, ledger = pack_table(table, 4, overlong="truncate", untargeted="keep")
     assert (ledger.targets_in, ledger.targets_kept, ledger.targets_lost_to_cuts) == (2, 0, 2)
     with pytest.raises(ValueError, match=r"1 of 1 documents are left without a target: 0; untargeted='drop'"):
@@ -171,7 +178,9 @@ def test_types_are_kept_and_labels_are_signed(tokens, labels, make_list):
     assert packed.column("labels").to_pylist() == [[-100, 2, -100, 250]]
 
 
-TABLE = pa.table({"input_ids": [[1, 2], [3], [4, 5]], "text": ["a", "b", "c"], "weights": [[0.1, 0.2], [0.3], [0.4, 0.5]]})
+TABLE = pa.table(
+    {"input_ids": [[1, 2], [3], [4, 5]], "text": ["a", "b", "c"], "weights": [[0.1, 0.2], [0.3], [0.4, 0.5]]}
+)
 WRONG = [
     (TABLE, {}, r"columns \['text'\] have no value per token, .* name them in drop_columns"),
     (TABLE, {"drop_columns": ["txt"]}, r"drop_columns must name columns beside 'input_ids', got \['txt'\]"),
@@ -186,7 +195,11 @@ WRONG = [
         {"drop_columns": ["text"]},
         r"attention_mask has zeros in 1 documents, the first is 2: take the padding out",
     ),
-    (TABLE, {"drop_columns": ["text"], "untargeted": "skip"}, r"untargeted must be 'keep', 'drop' or 'error', got 'skip'"),
+    (
+        TABLE,
+        {"drop_columns": ["text"], "untargeted": "skip"},
+        r"untargeted must be 'keep', 'drop' or 'error', got 'skip'",
+    ),
     (TABLE.select(["text"]), {}, r"no column 'input_ids' among \['text'\]"),
     (TABLE.select(["input_ids"]), {"budget": 1}, r"document 0"),
 ]

@@ -23,7 +23,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
-@pytest.fixture()
+@pytest.fixture
 def tokenizer(tmp_path):
     """A tokenizer of words."""
     words = Tokenizer(models.WordLevel({"a": 0, "b": 1, "<unk>": 2, "</s>": 3}, unk_token="<unk>"))
@@ -183,7 +183,7 @@ def test_bad_input_is_named(tmp_path):
         read_documents(path, tokenizer="/nowhere")
     with pytest.raises(ValueError, match=r"a.jsonl is no tokenizer: "):
         read_documents(path, tokenizer=str(path))
-    with pytest.raises(FileNotFoundError, match="b.jsonl does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"b\.jsonl does not exist"):
         read_documents(tmp_path / "b.jsonl")
     with pytest.raises(ValueError, match=r"of one kind, got \['JSON lines', 'text'\]"):
         read_documents([path, write(tmp_path / "a.txt")])
@@ -193,7 +193,7 @@ def test_bad_input_is_named(tmp_path):
     with pytest.raises(ValueError, match="holds neither a saved dataset nor files of a known kind"):
         read_documents(tmp_path / "nothing")
     pq.write_table(pa.table({"input_ids": pa.array([], pa.list_(pa.int32()))}), tmp_path / "none.parquet")
-    with pytest.raises(ValueError, match="none.parquet holds no documents"):
+    with pytest.raises(ValueError, match=r"none\.parquet holds no documents"):
         read_documents(tmp_path / "none.parquet")
 
 

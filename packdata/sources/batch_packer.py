@@ -56,9 +56,10 @@ class BatchPacker:
             )
         policy = Policy(budget=budget, strategy=strategy, overlong=overlong, max_documents=max_documents, align=align)
         self.budget = policy.budget
-        self.policy = {"strategy": strategy, "overlong": overlong, "max_documents": max_documents, "align": align}
+        self.policy: dict[str, Any] = {"strategy": strategy, "overlong": overlong}
+        self.policy |= {"max_documents": max_documents, "align": align}
         self.drop_columns = sorted(drop_columns)
-        self.markers = {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id}
+        self.markers: dict[str, Any] = {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id}
 
     def __repr__(self) -> str:
         return f"BatchPacker({self.budget}, {', '.join(f'{name}={value!r}' for name, value in self.policy.items())})"

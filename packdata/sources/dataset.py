@@ -5,7 +5,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import Any, Unpack
 
 import datasets
 import numpy as np
@@ -25,10 +25,6 @@ LAYOUT = 1
 """Version of what is written; another one is another fingerprint."""
 
 
-@overload
-def pack_dataset(dataset: datasets.Dataset, budget: int, **options: Any) -> datasets.Dataset: ...
-@overload
-def pack_dataset(dataset: datasets.DatasetDict, budget: int, **options: Any) -> datasets.DatasetDict: ...
 @no_type_check
 def pack_dataset(
     dataset: datasets.Dataset | datasets.DatasetDict,
@@ -128,12 +124,12 @@ def _pack_splits(
 
 def _fingerprint(dataset: datasets.Dataset, budget: int, options: dict[str, Any], policy: PlanOptions) -> str:
     """Digest data and policy; options that say what is the default anyway change nothing."""
-    plain = {name: value for name, value in policy.items() if name != "groups"}
+    plain: dict[str, Any] = {name: value for name, value in policy.items() if name != "groups"}
     groups = policy.get("groups")
     parts = [LAYOUT, dataset._fingerprint, asdict(Policy(budget=budget, **plain)), options]
     digest = hashlib.blake2b(json.dumps(parts, sort_keys=True, default=int).encode(), digest_size=16)
     if groups is not None:
-        digest.update(np.ascontiguousarray(groups, np.int64))
+        digest.update(np.ascontiguousarray(groups, np.int64).tobytes())
     return digest.hexdigest()
 
 

@@ -7,7 +7,6 @@ ledger, so that it shows when packs were taken out since.
 
 import json
 import warnings
-from typing import overload
 
 import datasets
 
@@ -17,10 +16,6 @@ from packdata.planning.edge import no_type_check
 MARK = "packdata-ledger: "
 
 
-@overload
-def ledger_of(packed: datasets.Dataset) -> Ledger: ...
-@overload
-def ledger_of(packed: datasets.DatasetDict) -> dict[str, Ledger]: ...
 @no_type_check
 def ledger_of(packed: datasets.Dataset | datasets.DatasetDict) -> Ledger | dict[str, Ledger]:
     """Read the ledger that ``pack_dataset`` left in a dataset.
@@ -38,7 +33,11 @@ def ledger_of(packed: datasets.Dataset | datasets.DatasetDict) -> Ledger | dict[
         ValueError: If there is no ledger.
     """
     if isinstance(packed, datasets.DatasetDict):
-        return {split: ledger_of(part) for split, part in packed.items()}
+        return {split: _ledger_of(part) for split, part in packed.items()}
+    return _ledger_of(packed)
+
+
+def _ledger_of(packed: datasets.Dataset) -> Ledger:
     lines = [line for line in (packed.info.description or "").splitlines() if line.startswith(MARK)]
     if not lines:
         raise ValueError(
@@ -49,7 +48,7 @@ def ledger_of(packed: datasets.Dataset | datasets.DatasetDict) -> Ledger | dict[
     if packs != len(packed):
         warnings.warn(
             f"the ledger is about {packs} packs, but the dataset has {len(packed)}: it was cut or extended since",
-            stacklevel=2,
+            stacklevel=3,
         )
     return sum((Ledger.from_dict(entry["ledger"]) for entry in entries), Ledger())
 

@@ -104,14 +104,16 @@ def _count(documents: Documents, spans: Pack) -> Array:
     if not is_supervised(documents.columns):
         return np.maximum(lengths - 1, 0)
     targets = learnt(lambda name: documents.gather(name, spans), documents.columns, lengths)
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(targets, dtype=np.int64)])
+    before: Array = np.concatenate([np.zeros(1, np.int64), np.cumsum(targets, dtype=np.int64)])
     ends = np.cumsum(lengths)
-    return before[ends] - before[ends - lengths]
+    counts: Array = before[ends] - before[ends - lengths]
+    return counts
 
 
 def _untargeted(plan: Plan, targets: Array) -> Array:
     """Return the packed documents that have no target left, ascending."""
-    return np.unique(plan.documents[targets[plan.documents] == 0])
+    bare: Array = np.unique(plan.documents[targets[plan.documents] == 0])
+    return bare
 
 
 def _untargeted_message(bare: Array, count: int) -> str:

@@ -2,8 +2,8 @@
 
 The stream is cut into windows of so many documents, each window is planned on its own, and the packs of all windows are
 numbered through: 0, 1, 2, … With ``split="packs"`` rank *r* of *R* takes the packs *r*, *r* + *R*, …, and worker *w* of
-its *W* takes of those the *w*-th, (*w* + *W*)-th, …, so that a ``DataLoader``, which asks its workers in turn, sees them
-in order. In all that is one arithmetic progression for each worker:
+its *W* takes of those the *w*-th, (*w* + *W*)-th, …, so that a ``DataLoader``, which asks its workers in turn, gets
+them in order. In all that is one arithmetic progression for each worker:
 
     pack number = base + r + R · (w + W · i),   i = 0, 1, 2, …
 
@@ -130,7 +130,8 @@ class StreamPacker(IterableDataset[dict[str, Array]]):
         self.split, self.packs_per_rank, self.untargeted = split, packs_per_rank, untargeted
         self.drop_columns = sorted(drop_columns)
         self.markers = {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id}
-        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # seen by workers that live on
+        self._epoch = torch.zeros((), dtype=torch.int64)
+        self._epoch.share_memory_()  # type: ignore[no-untyped-call]  # seen by workers that live on
         self._resume: Position | None = None
         self._position = Position()
         self._ledger = Ledger()
@@ -183,11 +184,10 @@ class StreamPacker(IterableDataset[dict[str, Array]]):
     def _begin(self, worker: int, workers: int) -> Position:
         """Find where this worker begins: at the front, or at the state that was loaded."""
         part = self.rank * workers + worker if self.split == "documents" else 0
-        layout = {"world_size": self.world_size, "workers": workers, "part": part}
         position = self._resume
         if position is None or position.epoch != self.epoch:
-            return Position(epoch=self.epoch, **layout)
-        here = replace(position, **layout)
+            position = Position(epoch=self.epoch)
+        here = replace(position, world_size=self.world_size, workers=workers, part=part)
         if here == position or not (position.handed or position.base):
             return here
         if self.split == "documents" or position.workers > 1:
@@ -216,8 +216,9 @@ class StreamPacker(IterableDataset[dict[str, Array]]):
             if handed == limit:
                 break
         rounds = -(-max(total - position.base, 0) // self.world_size)
-        for handed in range(handed + 1, (_share(rounds, worker, workers) if limit is None else limit) + 1):
-            self._position = replace(self._position, handed=handed)
+        last = _share(rounds, worker, workers) if limit is None else limit
+        for number in range(handed + 1, last + 1):
+            self._position = replace(self._position, handed=number)
             yield _empty_pack(documents)
         self._resume = None
 

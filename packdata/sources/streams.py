@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import datasets
 import numpy as np
@@ -42,6 +42,7 @@ class Mark:
     digest: str | None = None
 
 
+@runtime_checkable
 class Stream(Protocol):
     """A source that can be read in windows from a mark on."""
 
@@ -139,7 +140,7 @@ class IterableStream:
     step: int = 1
 
     @classmethod
-    def open(cls, source: Iterable[Any]) -> "IterableStream":
+    def open(cls, source: Any) -> "IterableStream":
         """Open a source that stands at its front."""
         is_stateful = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
         return cls(source, copy.deepcopy(source.state_dict()) if is_stateful else None)
@@ -184,7 +185,7 @@ class PipelineStream:
                 f"{source._distributed.world_size}): give the whole stream, which the packer deals to ranks itself"
             )
         stages = _stages(source._ex_iterable)
-        # Python rows cost far more than tables; what a pipeline computes, though, is read in the format it was made for.
+        # Python rows cost far more than tables; but what is mapped stays in the format that it was made for.
         tables = source._ex_iterable.iter_arrow is not None and hf.MappedExamplesIterable not in stages
         own = source.with_format("arrow") if tables else copy.copy(source)
         return cls(own, has_buffer=hf.BufferShuffledExamplesIterable in stages)

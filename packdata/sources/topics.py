@@ -1,6 +1,6 @@
 """A small real text that every machine has: Python's own help topics (``help("assert")``, ``help("yield")``, …).
 
-About eighty documents of very different lengths (a few hundred bytes to sixty thousand), which is what packing is about.
+About eighty documents of very different lengths (a few hundred bytes to sixty thousand): what packing is about.
 """
 
 
