@@ -485,7 +485,8 @@ def packed_rows(columns, plan):
 
 
 def is_learnt_token(columns, document, place):
-    masked = any(name in columns and not columns[name][document][place] for name in ("completion_mask", "assistant_masks"))
+    masks = [columns[name] for name in ("completion_mask", "assistant_masks") if name in columns]
+    masked = any(not mask[document][place] for mask in masks)
     return not masked and ("labels" not in columns or columns["labels"][document][place] != -100)
 
 
