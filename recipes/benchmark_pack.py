@@ -185,6 +185,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, help="write both tables to this CSV file")
     options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda needs a GPU that torch can see")
     if options.smoke:
         options.completion_lens, options.prompt_lens, options.hidden_dim = [24], [8], 32
         options.vocab_sizes, options.mask_densities, options.rounds = [64, 1024], [0.3, 1.0], 1

@@ -227,9 +227,10 @@ def test_only_what_needs_a_gradient_gets_one():
         assert not ours(tensors["hidden"], tensors["weight"], targets).requires_grad
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8], ids=str)
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8, torch.uint16], ids=str)
 def test_targets_of_any_integer_dtype(dtype):
-    tensors, targets = problem(density=1.0)
+    tensors, targets = problem(density=1.0, vocabulary=200)
+    targets[0, 0] = 156  # -100 as a byte
     arguments = tensors["hidden"], tensors["weight"]
     assert torch.equal(ours(*arguments, targets.to(dtype)), ours(*arguments, targets))
 

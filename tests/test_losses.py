@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import oracles
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from torch.nn.functional import one_hot, pad
 
 from packdata.batches import PackingCollator
@@ -159,6 +159,7 @@ OPTIONS = [{}, {"pad_to": 40}, {"layout": "rows"}, {"align": 4}]
 
 
 @pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=50)
 @given(losses=LOSSES, options=st.sampled_from(OPTIONS), data=st.data())
 def test_each_mode_equals_its_formula(mode, losses, options, data):
     groups = data.draw(st.lists(st.integers(-3, 3), min_size=len(losses), max_size=len(losses)))
@@ -169,6 +170,7 @@ def test_each_mode_equals_its_formula(mode, losses, options, data):
 
 
 @pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=50)
 @given(losses=LOSSES, cut=st.integers(0, 6))
 def test_whole_documents_in_any_batches_give_the_same_loss(mode, losses, cut):
     groups = list(range(len(losses)))
@@ -183,6 +185,7 @@ def test_whole_documents_in_any_batches_give_the_same_loss(mode, losses, cut):
 
 
 @pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=50)
 @given(losses=LOSSES, data=st.data())
 def test_documents_and_groups_that_span_batches(mode, losses, data):
     """Each document is cut in two pieces, which travel in two batches."""

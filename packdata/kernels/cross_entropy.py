@@ -23,9 +23,9 @@ from packdata.kernels.head import (
     Head,
     apply_untraced,
     exponentiate_,
-    index_targets,
     no_autocast,
     or_nan,
+    pack_targets,
 )
 from packdata.losses import LossSum
 
@@ -74,9 +74,7 @@ def linear_cross_entropy(
         tensor(2.0794)
     """
     head = Head.of(hidden, weight, softcap=softcap, temperature=temperature, max_logits_bytes=max_logits_bytes)
-    index = index_targets(hidden, weight, targets, bias=bias, num_targets=num_targets)
-    rows = index.pack(hidden.reshape(1, -1, hidden.shape[-1]))
-    packed_targets = index.pack(targets.reshape(1, -1)).to(torch.int64)
+    index, rows, packed_targets = pack_targets(hidden, weight, targets, bias=bias, num_targets=num_targets)
     factors = None if weights is None else index.pack(_like_targets(weights, targets)).to(head.accumulate)
     total = apply_untraced(
         _SummedCrossEntropy, rows, weight, bias, factors, packed_targets, z_loss, head, torch.is_grad_enabled()

@@ -109,20 +109,24 @@ def no_autocast(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, enabled=False)
 
 
-def index_targets(
+def pack_targets(
     hidden: Tensor, weight: Tensor, targets: Tensor, *, bias: Tensor | None, num_targets: int | None
-) -> PackIndex:
-    """Check the four against each other, and find the slots with a target, all slots in one row.
+) -> tuple[PackIndex, Tensor, Tensor]:
+    """Check the four against each other, and pack the rows that have a target.
+
+    Returns:
+        Where they were, all slots in one row; the rows, shape ``(rows, H)``; and their targets, int64.
 
     Raises:
         ValueError: If shapes, dtypes or devices do not fit, or a target is no token of the vocabulary.
     """
     _require_shapes(hidden, weight, targets, bias)
     _require_devices(hidden, weight=weight, targets=targets, bias=bias)
-    index = PackIndex.from_mask(targets.reshape(1, -1) != IGNORE_INDEX, count=num_targets)
+    signed = targets.to(torch.int64).reshape(1, -1)  # uint8 would take 156 for IGNORE_INDEX
+    index = PackIndex.from_mask(signed != IGNORE_INDEX, count=num_targets)
     if not index.fixed:  # else looking at the targets would wait for the device, whose kernel asserts
-        _require_vocabulary(targets, weight.shape[0])
-    return index
+        _require_vocabulary(signed.view(targets.shape), weight.shape[0])
+    return index, index.pack(hidden.reshape(1, -1, hidden.shape[-1])), index.pack(signed)
 
 
 def _require_shapes(hidden: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None) -> None:

@@ -64,6 +64,8 @@ class PackIndex:
             >>> index.pack(torch.tensor([[5, 6, 7]])), bool(index.overflow)
             (tensor([5, 7, 0]), False)
         """
+        if not isinstance(mask, Tensor):
+            raise ValueError(f"mask must be a tensor, got {type(mask).__name__}: index rows by number with x[rows]")
         if mask.ndim != 2:
             raise ValueError(f"mask must be 2-dimensional, (B, S), got shape {tuple(mask.shape)}")
         active = mask != 0

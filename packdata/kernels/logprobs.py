@@ -21,9 +21,9 @@ from packdata.kernels.head import (
     Head,
     apply_untraced,
     exponentiate_,
-    index_targets,
     no_autocast,
     or_nan,
+    pack_targets,
 )
 
 
@@ -95,9 +95,7 @@ def token_logprobs(
         tensor([[-2.0794,  0.0000, -2.0794]])
     """
     head = Head.of(hidden, weight, softcap=softcap, temperature=temperature, max_logits_bytes=max_logits_bytes)
-    index = index_targets(hidden, weight, targets, bias=bias, num_targets=num_targets)
-    rows = index.pack(hidden.reshape(1, -1, hidden.shape[-1]))
-    packed_targets = index.pack(targets.reshape(1, -1)).to(torch.int64)
+    index, rows, packed_targets = pack_targets(hidden, weight, targets, bias=bias, num_targets=num_targets)
     packed = apply_untraced(_LogProbabilities, rows, weight, bias, packed_targets, entropy, head)
     results = index.unpack(or_nan(packed, index)).reshape(*targets.shape, 2)
     return (results[..., 0], results[..., 1]) if entropy else results[..., 0]
