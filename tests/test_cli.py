@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tokenizers
 
 from packdata.cli import main
 from packdata.planning import Plan
@@ -133,6 +134,19 @@ def test_options_arrive(folder, run_here):
     assert (policy.strategy, policy.overlong, policy.max_documents, policy.align) == ("sequential", "truncate", 2, 4)
     assert (policy.seed, policy.window, policy.budget) == (7, 3, 12)
     assert counts["tokens_in"] == sum(TOKENS) + 5
+
+
+def test_a_tokenizer_file_tokenises_and_decodes(folder, run_here):
+    words = {word: number for number, word in enumerate(["</s>", *sorted(set(" ".join(TEXTS).split()))])}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(["</s>"])
+    tokenizer.save(str(folder / "words.json"))
+    options = ["--tokenizer", "words.json", "--eos", "</s>"]
+    assert run_here("pack", "texts.jsonl", "words", "--budget", 16, *options).returncode == 0
+    assert run_here("check", "words", "--source", "texts.jsonl", *options).returncode == 0
+    drawn = run_here("inspect", "words", "--tokenizer", "words.json", "--pack", 0).stdout
+    assert re.search(r"token +│it +barked +at +the +cat +all +day +</s>│", drawn)
 
 
 def test_inspect_shows_a_pack_and_writes_the_page(folder):
