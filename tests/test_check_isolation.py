@@ -6,7 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from packdata import IsolationReport, PackingCollator, attention_kwargs, check_isolation, document_mask, to_transformers
+from packdata import (
+    IsolationReport,
+    PackedBatch,
+    PackingCollator,
+    attention_kwargs,
+    check_isolation,
+    document_mask,
+    to_transformers,
+)
 from packdata.checks import check_ways, model_maker, ways_to_call
 from packdata.layout import cu_seqlens_from_lengths
 
@@ -272,6 +280,12 @@ def test_a_model_that_takes_no_short_row_is_still_judged():
     [
         (to_transformers, make_batch(cross_document_attention=True), {}, r"cross_document_attention=True"),
         (to_transformers, make_batch([5]), {}, r"at least two documents .* got 1"),
+        (
+            to_transformers,
+            PackedBatch(input_ids=torch.zeros(1, 2)),
+            {},
+            r"must be a PackedBatch .* got keys \['input_ids'\]",
+        ),
         (to_transformers, PackingCollator()([]), {}, r"at least two documents .* got 0"),
         (to_transformers, make_batch(), {"documents": [4]}, r"documents must be from 0 to 3, got 4"),
         (lambda **_: torch.zeros(1, 7, 3), make_batch(), {}, r"rows and slots \(1, 25\).* got shape \(1, 7, 3\)"),

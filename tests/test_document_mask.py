@@ -111,6 +111,17 @@ def test_boundaries_may_be_any_integers(convert):
     assert torch.equal(document_mask(convert([0, 2, 5])), document_mask([0, 2, 5]))
 
 
+def test_a_compiled_consumer_builds_its_mask_in_one_graph_wherever_boundaries_lie():
+    torch.compiler.reset()
+    counters = torch._dynamo.utils.counters["stats"]
+    build = torch.compile(lambda cu_seqlens: document_mask(cu_seqlens, slots=8), fullgraph=True, backend="eager")
+    build(torch.tensor([0, 8, 8, 8]))
+    graphs = counters["unique_graphs"]
+    for cu_seqlens in ([0, 2, 5, 8], [0, 1, 8, 8], [0, 3, 4, 8]):
+        assert torch.equal(build(torch.tensor(cu_seqlens)), document_mask(cu_seqlens))
+    assert counters["unique_graphs"] == graphs
+
+
 def test_a_mask_of_nothing_is_empty():
     assert document_mask([0]).shape == (1, 1, 0, 0)
     assert document_block_mask([0]).shape == (1, 1, 0, 0)

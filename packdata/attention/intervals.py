@@ -48,7 +48,8 @@ def key_intervals(
 
     Args:
         cu_seqlens: Segment boundaries over the flattened ``rows * slots`` slots, any integer dtype, shape
-            ``(segments + 1,)``; repeated offsets are empty segments. Values are checked where they lie on the host.
+            ``(segments + 1,)``; repeated offsets are empty segments. Values on the host are checked, save within
+            ``torch.compile``.
         rows: Rows of the batch; no segment may cross from one row into the next.
         slots: Slots of a row, or None to read the last offset (which waits for a device tensor).
         causal: Whether a query sees only itself and what stands before it.
@@ -70,7 +71,7 @@ def key_intervals(
     offsets = _as_offsets(cu_seqlens)
     _check_options(rows, causal, window, prefix_lengths)
     slots = _slots_per_row(offsets, rows) if slots is None else slots
-    if offsets.device.type == "cpu":
+    if _can_look_at(offsets):
         _check_offsets(offsets, rows, slots)
     flat = torch.arange(rows * slots, device=offsets.device, dtype=torch.int32)
     segment = torch.searchsorted(offsets, flat, right=True) - 1
@@ -95,6 +96,11 @@ def _as_offsets(cu_seqlens: Any) -> Tensor:
     if offsets.is_floating_point() or offsets.is_complex() or offsets.dtype == torch.bool:
         raise ValueError(f"cu_seqlens must be integers, got dtype {offsets.dtype}")
     return offsets.to(torch.int32).contiguous()
+
+
+def _can_look_at(tensor: Tensor) -> bool:
+    """Whether values can be checked: not where that waits for a device or breaks a compiled graph."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def _slots_per_row(offsets: Tensor, rows: int) -> int:
@@ -145,7 +151,7 @@ def _as_prefixes(prefix_lengths: Any, offsets: Tensor) -> Tensor:
         )
     if prefixes.is_floating_point() or prefixes.is_complex() or prefixes.dtype == torch.bool:
         raise ValueError(f"prefix_lengths must be integers, got dtype {prefixes.dtype}")
-    if prefixes.device.type == "cpu" and offsets.device.type == "cpu":
+    if _can_look_at(prefixes) and _can_look_at(offsets):
         lengths = offsets[1:] - offsets[:-1]
         wrong = (prefixes < 0) | (prefixes > lengths)
         if wrong.any():

@@ -25,8 +25,8 @@ BACKENDS: dict[str, Backend] = {
 
 def attention_kwargs(
     batch: PackedBatch,
-    *,
     backend: Backend = "sdpa",
+    *,
     causal: bool = True,
     window: int | Mapping[str, int | None] | None = None,
     prefix_lengths: Any = None,

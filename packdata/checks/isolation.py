@@ -45,7 +45,7 @@ def check_isolation(
 
     Raises:
         ValueError: If the batch was made for attention across documents or has fewer than two, if the model's logits
-            are no numbers, or if it does not see the change at all.
+            are no numbers, or if they do not follow the text at all.
 
     Example:
         >>> from packdata.batches import PackingCollator
@@ -84,6 +84,10 @@ def check_isolation(
 
 
 def _sources(batch: PackedBatch, documents: Iterable[int] | None) -> list[int]:
+    if "cu_seqlens" not in batch:
+        raise ValueError(
+            f"batch must be a PackedBatch, as the collator makes it without output=, got keys {sorted(batch)}"
+        )
     if batch.policy.cross_document_attention:
         raise ValueError("batch was made with cross_document_attention=True: its documents are meant to see each other")
     if batch.num_documents < 2:
