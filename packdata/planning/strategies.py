@@ -30,10 +30,10 @@ def _best_fit(items: Items, window: slice, policy: Policy, rng: Rng) -> Packing:
     )
     if policy.window is None:
         placements = spread_placements(placements, policy.packs_multiple_of)
-    return deal(placements, order_descending(keys, distinct, counts, rng), window.start)
+    return deal(placements, _of_window(window, order_descending(keys, distinct, counts, rng)))
 
 
-def deal(placements: Placements, order: Array, offset: int) -> Packing:
+def deal(placements: Placements, order: Array) -> Packing:
     """Hand items, given from the largest down, out to the placements."""
     _, packs, many = runs(placements)
     bounds = np.zeros(placements.num_packs + 1, dtype=np.int64)
@@ -42,7 +42,7 @@ def deal(placements: Placements, order: Array, offset: int) -> Packing:
     for block in blocks(len(order)):
         pack, position = locate(placements, block.start, block.stop)
         dealt[bounds[pack] + position] = order[block]
-    return Packing(bounds=bounds, items=dealt + offset if offset else dealt)
+    return Packing(bounds=bounds, items=dealt)
 
 
 def _sequential(items: Items, window: slice, policy: Policy, rng: Rng) -> Packing:
@@ -90,7 +90,12 @@ def _in_order(items: Items, window: slice, rng: Rng) -> Array:
         taker = np.empty(len(keys), dtype=index_dtype(len(keys)))
         taker[order_descending(keys, distinct, counts)] = order_descending(keys, distinct, counts, rng)
         order = taker[nonzero_indices(keys)]
-    return order + window.start if window.start else order
+    return _of_window(window, order)
+
+
+def _of_window(window: slice, indices: Array) -> Array:
+    """Turn indices within a window to indices of items."""
+    return np.add(indices, window.start, dtype=index_dtype(window.stop)) if window.start else indices
 
 
 def _concat(items: Items, window: slice, policy: Policy, rng: Rng) -> Packing:

@@ -25,6 +25,7 @@ import numpy as np
 from packdata.planning import Plan
 from packdata.planning.accounts import account
 from packdata.planning.blocks import Array, blocks
+from packdata.planning.edge import no_type_check
 from packdata.planning.fingerprints import fingerprint
 from packdata.planning.fit import best_fit
 from packdata.planning.overlong import cut_overlong
@@ -38,6 +39,7 @@ from .dealing import require_at_least
 from .forming import Formed, in_order
 
 
+@no_type_check
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Buckets:
     """Batches of documents of one bucket.
@@ -132,7 +134,7 @@ def _gather(lengths: Array, documents: Array) -> Array:
 
 def _best_fit(sizes: Array, counts: Array, documents: Array, budget: int) -> Packing:
     placements = best_fit(sizes, np.ones_like(sizes), counts, capacity=budget, max_documents=None)
-    return deal(placements, documents, 0)
+    return deal(placements, documents)
 
 
 def _rectangles(sizes: Array, counts: Array, documents: Array, budget: int) -> Packing:
