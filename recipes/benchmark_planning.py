@@ -26,8 +26,8 @@ DISTRIBUTIONS = {
     ),
     "constant": lambda rng, size, budget: np.full(size, budget // 3),
 }
-PEERS = 100_000
-"""Peers run on so many documents at most."""
+PEERS, TOKENS = 100_000, 200_000_000
+"""Peers run on so many documents at most, and TRL, which needs the tokens themselves, on so many tokens."""
 
 SORTS = {("lognormal", 1_000_000, 8192): 2, ("lognormal", 1_000_000, 1_048_576): 6}
 """How many times the sort a plan may take."""
@@ -96,7 +96,9 @@ def row(distribution: str, size: int, budget: int, rounds: int, strict: bool) ->
     missed = []
     if strict and ours > SORTS.get(setting, np.inf) * sort:
         missed.append(f"{ours / sort:.2f}x the sort, over {SORTS[setting]}x")
-    for name, peer in (("trl", trl_packs), ("olmo", olmo_packs)) if size <= PEERS else ():
+    peers = {"trl": trl_packs} if size <= PEERS and lengths.sum() <= TOKENS else {}
+    peers |= {"olmo": olmo_packs} if size <= PEERS else {}
+    for name, peer in peers.items():
         try:
             start = time.perf_counter()
             packs = peer(lengths, budget)
