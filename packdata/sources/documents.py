@@ -1,5 +1,6 @@
 """Documents: tokenised texts where they lie, as a map-style dataset."""
 
+import copy
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -58,12 +59,15 @@ class Documents:
         self._source = source if isinstance(source, datasets.Dataset) else opened.table
         self._names = None if columns is None else list(columns)
         self._markers = Markers(bos=bos_token_id, eos=eos_token_id)
+        self._selected: Array | None = None
         self._open(opened)
 
     def _open(self, opened: Source) -> None:
         names = _served(opened.table, self._names)
         tokens = [name for name in names if name == "input_ids" or is_list(opened.table.column(name))]
         self._rows = opened.rows
+        if self._selected is not None:
+            self._rows = self._table_rows(self._selected)
         self._values = {name: opened.table.column(name).to_numpy() for name in names if name not in tokens}
         self.columns = {name: RaggedColumn(opened.table.column(name), name=name) for name in tokens}
         _check_tokens(self.columns["input_ids"])
@@ -71,7 +75,7 @@ class Documents:
         self._markers.check(self.columns["input_ids"])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_source": self._source, "_names": self._names, "_markers": self._markers}
+        return {name: self.__dict__[name] for name in ("_source", "_names", "_markers", "_selected")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -125,6 +129,18 @@ class Documents:
         names = [*self.columns, *self._values]
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
+    def select(self, documents: Array) -> "Documents":
+        """Return some of the documents, in that order, sharing the columns.
+
+        Args:
+            documents: Document numbers, int64 ``(selected,)``.
+        """
+        selection = copy.copy(self)
+        selection.__dict__.pop("lengths", None)
+        selection._selected = documents if self._selected is None else self._selected[documents]
+        selection._rows = self._table_rows(documents)
+        return selection
+
     def gather(self, name: str, spans: Pack) -> Array:
         """Join spans of one per-token column.
 
@@ -164,7 +180,11 @@ class Documents:
         self.check_spans(pack)
         feature: Feature = {name: self.gather(name, pack) for name in self.columns}
         rows = self._table_rows(pack.documents)
-        return feature | {name: values[rows] for name, values in self._values.items()} | {"seq_lengths": pack.lengths}
+        return (
+            feature
+            | {name: values[rows] for name, values in self._values.items()}
+            | {"seq_lengths": pack.lengths.copy()}
+        )
 
     def _table_rows(self, documents: Array) -> Array:
         return documents if self._rows is None else self._rows[documents]

@@ -74,6 +74,7 @@ def pack_table(
 def packable(source: Any, drop_columns: Collection[str] = (), **markers: int | None) -> Documents:
     """Open documents to be packed: each column is per token, or named in ``drop_columns``."""
     table = open_source(source).table
+    source = source if isinstance(source, datasets.Dataset) else table  # lists are made Arrow once
     names = table.column_names
     unknown = sorted(set(drop_columns) - set(names))
     if unknown or "input_ids" in drop_columns:
@@ -122,7 +123,7 @@ def gather_spans(documents: Documents, spans: Pack) -> dict[str, Array]:
     if is_supervised(names):
         flat["labels"] = fold_labels(read, names, spans.lengths)
     others = [name for name in names if name not in ("input_ids", "labels", *MASKS)]
-    return flat | {name: read(name) for name in others} | {"seq_lengths": spans.lengths}
+    return flat | {name: read(name) for name in others} | {"seq_lengths": spans.lengths.copy()}
 
 
 def packed_schema(documents: Documents) -> pa.Schema:

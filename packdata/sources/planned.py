@@ -7,7 +7,7 @@ without a target can be kept, left out or refused.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 import numpy as np
 
@@ -55,8 +55,7 @@ def plan_documents(
     Raises:
         ValueError: As ``plan_packs`` does, and with ``untargeted="error"`` if such a document is left (it is named).
     """
-    if untargeted not in ("keep", "drop", "error"):
-        raise ValueError(f"untargeted must be 'keep', 'drop' or 'error', got {untargeted!r}")
+    check_untargeted(untargeted)
     lengths = documents.lengths
     supervised = is_supervised(documents.columns)
     plan = plan_packs(lengths, budget, targets=lengths, **policy)
@@ -72,6 +71,12 @@ def plan_documents(
         plan = plan_packs(rest, budget, targets=rest, **policy)
         targets = _targets_kept(documents, plan)
     return replace(plan, ledger=_ledger(documents, plan, targets, left_out))
+
+
+def check_untargeted(untargeted: str) -> None:
+    """Raise if that is no way to deal with documents that have no target."""
+    if untargeted not in get_args(Untargeted):
+        raise ValueError(f"untargeted must be 'keep', 'drop' or 'error', got {untargeted!r}")
 
 
 def windows(plan: Plan) -> Iterator[slice]:

@@ -28,8 +28,8 @@ from packdata.ranks import resolve_rank
 
 from .documents import Documents
 from .packing import gather_spans, packable
-from .planned import PlanOptions, Untargeted, plan_documents
-from .streams import Mark, open_stream, read_windows
+from .planned import PlanOptions, Untargeted, check_untargeted, plan_documents
+from .streams import Mark, Window, open_stream, read_windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +126,7 @@ class StreamPacker(IterableDataset[dict[str, Array]]):
             seed=seed,
         )
         _check_split(split, packs_per_rank)
+        check_untargeted(untargeted)
         self._stream = open_stream(source)
         self.split, self.packs_per_rank, self.untargeted = split, packs_per_rank, untargeted
         self.drop_columns = sorted(drop_columns)
@@ -228,13 +229,16 @@ class StreamPacker(IterableDataset[dict[str, Array]]):
         if self.split == "documents" and self.world_size * position.workers > 1:
             stream = stream.part(position.part, self.world_size * position.workers)
         packs, ledger = position.packs, position.ledger
-        for window, mark in read_windows(stream, self.policy.window or 1, position.mark, position.epoch):
-            documents = packable(window, self.drop_columns, **self.markers)
+        window = Window(size=self.policy.window or 1, open=self._open, epoch=position.epoch)
+        for documents, mark in read_windows(stream, window, position.mark):
             plan = plan_documents(documents, self.policy.budget, untargeted=self.untargeted, **self._policy_at(mark))
             self._position = replace(self._position, packs=packs, mark=mark, ledger=ledger)
             packs, ledger = packs + len(plan), ledger + plan.ledger
             self._ledger = ledger
             yield documents, plan
+
+    def _open(self, source: Any) -> Documents:
+        return packable(source, self.drop_columns, **self.markers)
 
     def _policy_at(self, mark: Mark) -> PlanOptions:
         """Return the policy for the window at a mark, with a seed of its own."""

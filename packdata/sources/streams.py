@@ -12,7 +12,7 @@ digest of the window. Going back to a mark is the cheapest of three things that 
 import copy
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice
 from typing import Any, Protocol, runtime_checkable
@@ -22,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 from datasets import iterable_dataset as hf
 from datasets.distributed import split_dataset_by_node
+
+from packdata.planning import Pack
 
 from .documents import Documents
 from .tables import open_source
@@ -42,6 +44,24 @@ class Mark:
     digest: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """How to read windows.
+
+    Attributes:
+        size: Documents in a window, but for the last.
+        open: Makes ``Documents`` of what a source gives.
+        epoch: The epoch, for sources that order themselves by it.
+    """
+
+    size: int
+    open: Callable[[Any], Documents]
+    epoch: int = 0
+
+
+Windows = Iterator[tuple[Documents, Mark]]
+
+
 @runtime_checkable
 class Stream(Protocol):
     """A source that can be read in windows from a mark on."""
@@ -49,19 +69,19 @@ class Stream(Protocol):
     def part(self, part: int, parts: int) -> "Stream":
         """Narrow the stream to every ``parts``-th document, from the ``part``-th on."""
 
-    def windows(self, size: int, mark: Mark, epoch: int) -> Iterator[tuple[Any, Mark]]:
-        """Yield each window, a ``Dataset`` or an Arrow table of up to ``size`` documents, and its mark, undigested."""
+    def windows(self, window: Window, mark: Mark) -> Windows:
+        """Yield each window from a mark on, and its mark, undigested."""
 
 
-def read_windows(stream: Stream, size: int, mark: Mark, epoch: int) -> Iterator[tuple[Any, Mark]]:
+def read_windows(stream: Stream, window: Window, mark: Mark) -> Windows:
     """Yield each window from a mark on, and the window's own mark.
 
     Raises:
         ValueError: If the stream no longer gives the window that it gave at the mark.
     """
-    windows = _begin(stream, size, mark, epoch)
+    windows = _begin(stream, window, mark)
     if windows is None:
-        windows = _begin(stream, size, replace(mark, state=None), epoch)
+        windows = _begin(stream, window, replace(mark, state=None))
     if windows is None:
         raise ValueError(
             f"the stream does not repeat itself: from document {mark.documents} on it is not what was read before"
@@ -69,21 +89,23 @@ def read_windows(stream: Stream, size: int, mark: Mark, epoch: int) -> Iterator[
     yield from windows
 
 
-def _begin(stream: Stream, size: int, mark: Mark, epoch: int) -> Iterator[tuple[Any, Mark]] | None:
+def _begin(stream: Stream, window: Window, mark: Mark) -> Windows | None:
     """Read on from a mark; None if that gives another window than it gave before."""
-    windows = ((window, replace(here, digest=_digest(window))) for window, here in stream.windows(size, mark, epoch))
+    read = stream.windows(window, mark)
+    windows = ((documents, replace(here, digest=_digest(documents))) for documents, here in read)
     first = next(windows, None)
     if mark.digest is not None and (first is None or first[1].digest != mark.digest):
         return None
     return iter(()) if first is None else chain([first], windows)
 
 
-def _digest(window: Any) -> str:
+def _digest(documents: Documents) -> str:
     """Digest the tokens of a window, whatever their integer type."""
-    tokens = Documents(window, [])
-    digest = hashlib.blake2b(tokens.lengths.astype("<i8").tobytes(), digest_size=8)
-    for document in tokens.__getitems__(range(len(tokens))):
-        digest.update(document["input_ids"].astype("<i8").tobytes())
+    digest = hashlib.blake2b(documents.lengths.astype("<i8").tobytes(), digest_size=8)
+    whole = Pack(
+        documents=np.arange(len(documents)), starts=np.zeros(len(documents), np.int32), lengths=documents.lengths
+    )
+    digest.update(documents.gather("input_ids", whole).astype("<i8").tobytes())
     return digest.hexdigest()
 
 
@@ -99,7 +121,7 @@ def open_stream(source: Any) -> Stream:
     if isinstance(source, datasets.Dataset):
         return SeekableStream(source)
     if isinstance(source, pa.Table | Mapping | Sequence | np.ndarray) and not isinstance(source, str | bytes):
-        return SeekableStream(datasets.Dataset(open_source(source).table))
+        return SeekableStream(open_source(source).table)
     if not isinstance(source, Iterable) or isinstance(source, str | bytes):
         raise TypeError(f"a stream must be iterable, got {type(source).__name__}")
     if iter(source) is source:
@@ -114,7 +136,7 @@ def open_stream(source: Any) -> Stream:
 class SeekableStream:
     """Documents with row numbers; their order is the same in every epoch."""
 
-    dataset: datasets.Dataset
+    source: Any
     first: int = 0
     step: int = 1
 
@@ -122,12 +144,12 @@ class SeekableStream:
         """Narrow the stream; see ``Stream``."""
         return replace(self, first=part, step=parts)
 
-    def windows(self, size: int, mark: Mark, epoch: int) -> Iterator[tuple[Any, Mark]]:
+    def windows(self, window: Window, mark: Mark) -> Windows:
         """Yield windows; see ``Stream``."""
-        numbers = range(self.first, len(self.dataset), self.step)
-        for number in range(mark.documents, len(numbers), size):
-            window = self.dataset.select(numbers[number : number + size])
-            yield window, Mark(documents=number)
+        documents = window.open(self.source)
+        numbers = np.arange(self.first, len(documents), self.step)
+        for number in range(mark.documents, len(numbers), window.size):
+            yield documents.select(numbers[number : number + window.size]), Mark(documents=number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,20 +171,20 @@ class IterableStream:
         """Narrow the stream; see ``Stream``."""
         return replace(self, first=part, step=parts)
 
-    def windows(self, size: int, mark: Mark, epoch: int) -> Iterator[tuple[Any, Mark]]:
+    def windows(self, window: Window, mark: Mark) -> Windows:
         """Yield windows; see ``Stream``."""
         if hasattr(self.source, "set_epoch"):
-            self.source.set_epoch(epoch)
+            self.source.set_epoch(window.epoch)
         if self.initial is not None:
             self.source.load_state_dict(copy.deepcopy(self.initial if mark.state is None else mark.state))
         documents = iter(self.source)
         deque(islice(documents, mark.documents * self.step if mark.state is None else 0), maxlen=0)
         state = self._state()
-        for number in count(mark.documents, size):
-            window = list(islice(documents, size * self.step))[self.first :: self.step]
-            if not window:
+        for number in count(mark.documents, window.size):
+            rows = list(islice(documents, window.size * self.step))[self.first :: self.step]
+            if not rows:
                 return
-            yield open_source(window).table, Mark(documents=number, state=state)
+            yield window.open(rows), Mark(documents=number, state=state)
             state = self._state()
 
     def _state(self) -> Any:
@@ -194,17 +216,17 @@ class PipelineStream:
         """Narrow the stream; see ``Stream``."""
         return replace(self, source=split_dataset_by_node(self.source, rank=part, world_size=parts))
 
-    def windows(self, size: int, mark: Mark, epoch: int) -> Iterator[tuple[Any, Mark]]:
+    def windows(self, window: Window, mark: Mark) -> Windows:
         """Yield windows; see ``Stream``."""
-        self.source.set_epoch(epoch)
+        self.source.set_epoch(window.epoch)
         self.source.load_state_dict(copy.deepcopy(mark.state))
         state, first = self._state(), 0 if mark.state is None else mark.documents
         # Not iter(source): in a DataLoader's worker that would be a part of the stream.
-        for window in self.source.iter(batch_size=size):
-            table = open_source(window).table
+        for rows in self.source.iter(batch_size=window.size):
+            documents = window.open(rows)
             if first >= mark.documents:
-                yield table, Mark(documents=first, state=state)
-            first += len(table)
+                yield documents, Mark(documents=first, state=state)
+            first += len(documents)
             state = self._state()
 
     def _state(self) -> Any:
