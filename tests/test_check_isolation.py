@@ -284,7 +284,7 @@ def test_a_model_that_takes_no_short_row_is_still_judged():
             to_transformers,
             PackedBatch(input_ids=torch.zeros(1, 2)),
             {},
-            r"must be a PackedBatch .* got keys \['input_ids'\]",
+            r"must be a PackedBatch.* got keys \['input_ids'\]",
         ),
         (to_transformers, PackingCollator()([]), {}, r"at least two documents .* got 0"),
         (to_transformers, make_batch(), {"documents": [4]}, r"documents must be from 0 to 3, got 4"),
