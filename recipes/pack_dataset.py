@@ -4,8 +4,8 @@
     python recipes/pack_dataset.py tokens.parquet packed --budget 8192 --overlong split
 
 In: JSON lines, Parquet, Arrow, text, or a saved dataset; with a column of texts, or with ``input_ids`` (and masks,
-labels and other per-token columns, which travel in step). Out: a folder for ``datasets.load_from_disk``, with the plan and the
-ledger beside the data. Training needs no more than this:
+labels and other per-token columns, which travel in step). Out: a folder for ``datasets.load_from_disk``, with the plan
+and the ledger beside the data. Training needs no more than this:
 
     packed = datasets.load_from_disk("packed")
     loader = DataLoader(packed.with_format("numpy"), batch_size=1, shuffle=True, collate_fn=PackingCollator())
