@@ -158,7 +158,18 @@ def test_seeds_and_epochs_differ():
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int32", "uint32", "int64", "uint64", ">i4"])
-@pytest.mark.parametrize("options", [{}, {"seed": 3}, {"overlong": "split", "budget": 20}, {"strategy": "concat"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"seed": 3, "budget": 1000, "align": 4},
+        {"overlong": "split", "budget": 20},
+        {"overlong": "truncate_left", "budget": 20, "targets": [1] * 4 + [0] * 6},
+        {"overlong": "drop", "budget": 99, "strategy": "sequential", "packs_multiple_of": 7},
+        {"strategy": "concat", "budget": 1000, "max_documents": 3},
+        {"groups": [0, 1, 2, 3, 0, 1, 2, 4, 5, 6], "budget": 1000, "seed": 1},
+    ],
+)
 def test_the_plan_is_the_same_for_any_integer_dtype(dtype, options):
     lengths = [5, 9, 64, 100, 0, 127, 33, 33, 33, 1]
     budget, options = options.get("budget", 128), {key: value for key, value in options.items() if key != "budget"}
@@ -259,3 +270,9 @@ def test_blocks_do_not_show(monkeypatch):
         assert got.starts is None or got.starts.tolist() == plan.starts.tolist()
         assert (got.ledger, got.fingerprint) == (plan.ledger, plan.fingerprint)
         got.check(lengths)
+
+
+def test_groups_of_equal_aligned_size_but_other_lengths_do_not_change_places():
+    for seed in range(20):
+        plan = plan_packs([3, 4, 3, 4], 8, align=2, groups=[0, 1, 2, 3], seed=seed)
+        assert packs_of_lengths(plan) == [(3, 3), (4, 4)]

@@ -81,7 +81,8 @@ def group_spans(lengths: Array, groups: Array, policy: Policy) -> Items:
     members = used[np.argsort(rank[group], kind="stable")]
     weights = np.bincount(rank[group], minlength=len(ids))
     bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(weights)])
-    units = -(-lengths[members].astype(np.int64) // policy.align)
+    within = lengths[members].astype(np.int64)
+    units = -(-within // policy.align)
     sizes = np.add.reduceat(units, bounds[:-1]) if len(ids) else weights
     misfit = sizes > policy.units
     if policy.max_documents is not None:
@@ -89,8 +90,8 @@ def group_spans(lengths: Array, groups: Array, policy: Policy) -> Items:
     if misfit.any() and policy.overlong != "drop":
         index = int(np.argmax(misfit))
         raise _group_error(f"group {ids[appearance[index]]}", int(sizes[index]), int(weights[index]), policy)
-    sizes = np.minimum(sizes, policy.units)
-    keys, size_of, weight_of = _kinds(sizes, weights, bounds, np.minimum(units, policy.units))
+    sizes = np.minimum(sizes, policy.units)  # those of groups that are left out may be of any size
+    keys, size_of, weight_of = _kinds(sizes, weights, bounds, np.minimum(within, policy.limit))
     keys[misfit] = 0
     return Items(keys=keys, align=policy.align, sizes=size_of, weights=weight_of, members=(bounds, members))
 
@@ -138,7 +139,7 @@ def _kinds(sizes: Array, weights: Array, bounds: Array, lengths: Array) -> tuple
     alike = np.flatnonzero(np.bincount(kind)[kind] > 1)
     nth = 0
     while len(alike):
-        values = lengths[bounds[alike] + nth].astype(np.int64)
+        values = lengths[bounds[alike] + nth]
         _, found, many = np.unique(finer[alike] * largest + values, return_inverse=True, return_counts=True)
         finer[alike] = found + int(finer.max()) + 1  # never a number that a settled group has
         nth += 1
