@@ -91,16 +91,17 @@ class StaticBuffers:
             The static tensors with this batch's lengths and counts; the tensors are those of every other call.
 
         Raises:
-            ValueError: If the batch does not fit, has a column that was not declared, or lacks one that was.
+            ValueError: If the batch does not fit, has a column that was not declared, or lacks one that was. The
+                buffers are then as they were.
         """
         batch = PackedBatch(batch)
         self._check(batch)
         rows, width = batch.input_ids.shape
+        self._copy_offsets(batch.cu_seqlens, rows, width)  # may refuse, and has then written nothing
         for key, buffer in self._tensors.items():
             if key != "cu_seqlens":
                 buffer[:rows, :width].copy_(batch[key].detach(), non_blocking=buffer.device.type != "cpu")
                 self._clear_tail(key, rows, width)
-        self._copy_offsets(batch.cu_seqlens, rows, width)
         host = {key: value for key, value in batch.items() if not isinstance(value, Tensor)}
         self.batch = PackedBatch(self._tensors | host | {"max_seqlen": self.max_seqlen})
         return self.batch
