@@ -78,9 +78,9 @@ def test_a_million_documents_in_seconds_and_kilobytes(tmp_path):
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     tokens = pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.ones(offsets[-1], np.int32)))
     packed = pack_dataset(datasets.Dataset(pa.table({"input_ids": tokens})), budget=4096)
-    start = time.perf_counter()
+    start = time.process_time()
     path = to_html(packed, tmp_path / "page.html")
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert path.stat().st_size < 2_000_000
 
 

@@ -152,9 +152,9 @@ def test_nothing_is_fetched(folder):
 def test_a_million_documents_in_seconds_and_kilobytes(folder):
     lengths = np.random.default_rng(0).lognormal(5, 1, 1_000_000).astype(np.int64).clip(1, 4096)
     plan = plan_packs(lengths, budget=8192)
-    start = time.perf_counter()
+    start = time.process_time()
     path = to_html(plan, folder / "million.html")
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert path.stat().st_size < 2_000_000
 
 
