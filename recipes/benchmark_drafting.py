@@ -46,7 +46,8 @@ def per_document_loss(
             continue
         keys = ("input_ids", "position_ids", "hidden_states")
         ids, positions, hidden = (stream[key][:, start : start + length] for key in keys)
-        labels, remaining = stream.labels[:, start : start + length], torch.arange(length - 1, -1, -1)[None]
+        labels = stream.labels[:, start : start + length]
+        remaining = torch.arange(length - 1, -1, -1, device=ids.device)[None]
         valid = torch.ones_like(here, dtype=torch.bool)
         targets = draft_targets(labels, remaining, positions, here, valid, block_size=block_size, decay=decay)
         mask = anchor_dense_mask(torch.zeros_like(ids), here, valid, block_size=block_size)

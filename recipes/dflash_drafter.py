@@ -160,8 +160,8 @@ def print_speed(step: DrafterStep, batches: Iterable[PackedBatch], target: Qwen3
 def main() -> None:
     """Train the target, then the drafter from three seeds, and print what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target-steps", type=int, default=300)
-    parser.add_argument("--steps", type=int, default=150, help="of the drafter, for each of three seeds")
+    parser.add_argument("--target-steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=100, help="of the drafter, for each of three seeds")
     parser.add_argument("--prompts", type=int, default=32, help="how many held-out texts to draft on")
     parser.add_argument("--backend", default="inductor", help="of torch.compile")
     parser.add_argument("--smoke", action="store_true", help="a few steps only, traced but not compiled")

@@ -1,6 +1,7 @@
 """Reading hidden states out of a running model, by hooks that are gone when the block ends."""
 
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from types import TracebackType
 from typing import Any, Literal
 
@@ -144,7 +145,7 @@ def _resolve_layers(
     return modules
 
 
-def _resolve_layer(model: nn.Module, layer: Layer, at: Literal["output", "input", "hf_index"]) -> nn.Module:
+def _resolve_layer(model: nn.Module, layer: Any, at: Literal["output", "input", "hf_index"]) -> nn.Module:
     if isinstance(layer, str):
         if at == "hf_index":
             raise ValueError(f'layers counted by at="hf_index" must be numbers, got the name {layer!r}')
@@ -152,8 +153,8 @@ def _resolve_layer(model: nn.Module, layer: Layer, at: Literal["output", "input"
             return model.get_submodule(layer)
         except AttributeError as error:
             raise ValueError(f"layers must be modules of {type(model).__name__}, got {layer!r}: {error}") from None
-    if isinstance(layer, bool) or not isinstance(layer, int):
+    if isinstance(layer, bool) or not isinstance(layer, Integral):
         raise ValueError(f"layers must be numbers or module names, got {layer!r}")
     stack = find_decoder(model)[1]
-    check_layer(layer, at, len(stack))
-    return stack[layer]
+    check_layer(int(layer), at, len(stack))
+    return stack[int(layer)]
