@@ -259,6 +259,11 @@ def faults():
         [7, 12],
         r"out of range",
     )
+    unasked = replace(split, policy=replace(split.policy, overlong="truncate"))
+    yield "split unasked", unasked, [7, 12], r"document 0 is in several spans, which its policy does not call for"
+    halves = changed(plan_packs([6, 2], 3, overlong="split"), documents=[0, 0, 1], lengths=[3, 3, 2], starts=[0, 3, 0])
+    roomy_halves = replace(halves, policy=replace(halves.policy, budget=6))
+    yield "split, though it fits", roomy_halves, [6, 2], r"document 0 is in several spans"
     yield "cut too short", changed(cut, lengths=[4, 5]), [7, 12], r"misses tokens: 4 of 7"
     yield (
         "ledger",

@@ -104,6 +104,11 @@ def _check_coverage(plan: "Plan", lengths: Array) -> Array:
     if twice.any():
         index = int(np.argmax(twice))
         raise ValueError(f"document {documents[index]} has spans that overlap at token {starts[index + 1]}")
+    again = documents[1:][documents[1:] == documents[:-1]]
+    if plan.policy.strategy != "concat":
+        uncalled = again if plan.policy.overlong != "split" else again[lengths[again] <= plan.policy.limit]
+        if len(uncalled):
+            raise ValueError(f"document {uncalled[0]} is in several spans, which its policy does not call for")
     np.add.at(kept, documents, spans)
     return kept
 
