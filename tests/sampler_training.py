@@ -102,7 +102,7 @@ def consume(out: Path, kind: str) -> None:
         saved["state"] = loader.state_dict() if kind == "stateful" else sampler.checkpoint(used)
         out.with_suffix(".new").write_text(json.dumps(saved))
         os.replace(out.with_suffix(".new"), out)
-        time.sleep(0.1)
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":

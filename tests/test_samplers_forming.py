@@ -7,7 +7,7 @@ import numpy as np
 import oracles
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import document_lengths, documents_of, sampler_factories
 
@@ -36,6 +36,7 @@ def test_bucket_batches_have_the_lengths_of_the_oracles(lengths, boundaries, pad
         assert documents == [document for document, length in enumerate(lengths) if 0 < length <= 16]
 
 
+@settings(max_examples=100)
 @given(sampler_factories(uneven=["pad"]))
 def test_an_epoch_has_each_document_once_within_the_budget_and_the_bucket(case):
     lengths, make = case
@@ -54,6 +55,7 @@ def test_an_epoch_has_each_document_once_within_the_budget_and_the_bucket(case):
                 assert len({next(edge for edge in edges if length <= edge) for length in held}) == 1
 
 
+@settings(max_examples=60)
 @given(document_lengths(min_size=1).filter(any), st.integers(0, 3))
 def test_packs_are_those_that_plan_packs_makes_for_the_seed_and_the_epoch(lengths, seed):
     sampler = PackBatchSampler(lengths, 16, seed=seed, align=2)
@@ -172,6 +174,13 @@ WHOLE = plan_packs([5, 3], 8)
         ([5], {"rank": 0, "world_size": 0}, "world_size must be at least 1, got 0"),  # F17 H9
         ([5], {"rank": "all", "world_size": 0}, "world_size must be at least 1, got 0"),
         ([5], {"rank": 0}, "give rank and world_size together"),
+        ([5], {"rank": "some"}, "rank must be an integer, \"all\" or None, got 'some'"),
+        ([5], {"rank": 0.5, "world_size": 2}, "rank must be an integer, got 0.5"),
+        ([5], {"uneven": "repeat"}, 'uneven must be "pad" or "drop", got \'repeat\''),
+        ([5], {"balance": "tokens"}, "balance must be None or \"attention\", got 'tokens'"),
+        ([5], {"overlong": "cut"}, "overlong must be"),
+        ([5], {"seed": 0.5}, "seed must be an integer"),
+        ([5], {"budget": 8.0}, "budget must be an integer"),
         ([5], {"seed": -1}, "seed must be an integer of at least 0, got -1"),
         ([5], {"balance_window": 0}, "balance_window must be an integer of at least 1, got 0"),
         ([5, 5], {"rank": 0, "world_size": 4, "uneven": "drop"}, r"drop all .* packs.*world_size=4"),  # F17
@@ -190,6 +199,8 @@ def test_what_makes_no_sense_is_refused_at_construction(make, lengths, options, 
         ((4, 4), "boundaries must ascend, got 4 after 4"),
         ((-1, 4), "boundaries must be at least 1, got -1 at position 0"),
         ((0,), "boundaries must be at least 1, got 0"),
+        ((4.5,), "boundaries must be integers"),
+        (4, "boundaries must be integers, got 4"),
     ],
 )
 def test_boundaries_ascend(boundaries, message):
@@ -204,6 +215,8 @@ def test_boundaries_ascend(boundaries, message):
         ([5], {"packs_per_batch": 2}, 'packs_per_batch must be 1 with items="documents"'),
         ([5], {"packs_per_batch": 0, "items": "packs"}, "packs_per_batch must be an integer of at least 1, got 0"),
         ([8] * 3, {"packs_per_batch": 4, "items": "packs", "uneven": "drop"}, "drop all 3 packs.*packs_per_batch=4"),
+        ([5], {"items": "spans"}, 'items must be "documents" or "packs", got \'spans\''),
+        ([5], {"strategy": "worst_fit"}, "strategy must be one of"),
         ([5], {"strategy": "concat"}, 'strategy="concat" cuts documents'),
         ([9, 3], {"overlong": "split"}, "cuts 1 documents"),
         ([9, 3], {"overlong": "truncate"}, "cuts 1 documents"),

@@ -96,8 +96,7 @@ def test_a_checkpoint_holds_when_the_workers_have_fetched_the_whole_epoch(make):
     assert (resumed.epoch, list(resumed)) == (0, order[1:])
 
 
-@pytest.mark.parametrize("every", [1, 3])
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize(("num_workers", "every"), [(0, 1), (2, 1), (2, 3)])
 @pytest.mark.parametrize("taken", [0, 4, None])
 def test_a_stateful_loader_resumes_in_the_middle_and_at_the_end(num_workers, taken, every):
     def loader():
@@ -105,7 +104,7 @@ def test_a_stateful_loader_resumes_in_the_middle_and_at_the_end(num_workers, tak
         options = {"num_workers": num_workers, "snapshot_every_n_steps": every}
         return loader_of(sampler, StatefulDataLoader, **options)
 
-    uninterrupted = loader()
+    uninterrupted = PackBatchSampler(LENGTHS, 16)
     expected = [list(uninterrupted) for _ in range(4)]
     first = loader()
     iterator = iter(first)

@@ -156,7 +156,7 @@ def _rectangles(sizes: Array, counts: Array, documents: Array, budget: int) -> P
     return Packing(bounds=bounds, items=documents)
 
 
-def _checked(boundaries: Iterable[int]) -> tuple[int, ...]:
+def _checked(boundaries: Any) -> tuple[int, ...]:
     """Check that the boundaries ascend from at least 1."""
     try:
         edges = [operator.index(edge) for edge in boundaries]

@@ -6,7 +6,7 @@ from packdata.planning import Plan
 from packdata.planning.blocks import BLOCK, Array
 
 
-def pack_costs(plan: Plan, token_cost: int | float = 0) -> Array:
+def pack_costs(plan: Plan, token_cost: float = 0.0) -> Array:
     """Add up each pack's attention, and its tokens.
 
     Args:

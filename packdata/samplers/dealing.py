@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Int
 
 from packdata.planning.blocks import Array
+from packdata.planning.edge import no_type_check
 from packdata.planning.randomness import generator
 from packdata.ranks import resolve_rank
 
@@ -63,6 +64,7 @@ class Share:
         return 1 if self.rank is None else self.world
 
 
+@no_type_check
 @dataclass(frozen=True, kw_only=True)
 class Dealing:
     """How the packs of an epoch are ordered and dealt.
@@ -115,13 +117,10 @@ class Dealing:
 
 def require_at_least(value: Any, least: int, name: str) -> int:
     """Return ``value`` as an int, or raise a ValueError that names it."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be an integer, got {value!r}") from None
-    if isinstance(value, bool) or number < least:
+    whole = hasattr(value, "__index__") and not isinstance(value, bool)
+    if not whole or operator.index(value) < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    return number
+    return operator.index(value)
 
 
 def packs_left(packs: int, used: Progress, dealing: Dealing) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 
 from packdata.planning import Ledger, Plan
 from packdata.planning.blocks import Array
+from packdata.planning.edge import no_type_check
 
 from .costs import pack_costs, straggler_ratio
 from .dealing import EMPTY, Dealing, Progress, deal, packs_left, require_at_least, split_progress
@@ -86,6 +87,7 @@ class EpochSampler:
                 self._point = (point[0] + 1, ()) if handed == last else point
             yield self._batch(plan, dealt[batch * size : (batch + 1) * size])
 
+    @no_type_check
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of an epoch; if the sampler stands in it already, stay where it is.
 
@@ -104,7 +106,8 @@ class EpochSampler:
         dropped = np.setdiff1d(formed.order, self._deal(self.epoch, ()))
         return without_packs(formed.plan, dropped, slots=self._former.slots(formed.plan, dropped))
 
-    def straggler_ratio(self, *, token_cost: int | float = 0) -> float:
+    @no_type_check
+    def straggler_ratio(self, *, token_cost: float = 0.0) -> float:
         """Say how much longer the epoch's steps take than they would with the work of a step spread evenly.
 
         A step takes as long as its slowest rank. The work of a document is its attention, length², and what its tokens
@@ -131,6 +134,7 @@ class EpochSampler:
         """
         return self._state(self._after(self._began, self._handed))
 
+    @no_type_check
     def checkpoint(self, consumed: int) -> dict[str, Any]:
         """Say how far the training loop is, for a loader whose workers have fetched ahead of it.
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from packdata.layout import as_lengths
+from packdata.planning.edge import no_type_check
 
 from .buckets import Buckets
 from .dealing import Dealing, Share
@@ -50,6 +51,7 @@ class LengthBucketBatchSampler(EpochSampler):
         [[0], [2, 1], [3]]
     """
 
+    @no_type_check
     def __init__(
         self,
         lengths: Any,

@@ -6,6 +6,7 @@ import numpy as np
 
 from packdata.layout import as_lengths
 from packdata.planning import Plan
+from packdata.planning.edge import no_type_check
 from packdata.planning.policy import Overlong, Policy, Strategy
 
 from .dealing import Dealing, Share
@@ -56,6 +57,7 @@ class PackBatchSampler(EpochSampler):
         (2, [[4], [1, 3]])
     """
 
+    @no_type_check
     def __init__(
         self,
         lengths: Any,
@@ -105,7 +107,7 @@ class PackBatchSampler(EpochSampler):
             _refuse_cut_documents(self._form(0).plan)
 
 
-def _former(lengths: Any, budget: int | None, groups: Any, policy: dict[str, Any]) -> Former:
+def _former(lengths: Any, budget: Any, groups: Any, policy: dict[str, Any]) -> Former:
     if not isinstance(lengths, Plan):
         if budget is None:
             raise ValueError("budget must be given, unless a ready plan is")
