@@ -117,6 +117,11 @@ def test_balanced_steps_of_log_normal_documents_hardly_wait(ranks, loose):
     assert PackBatchSampler(lengths, 8192, **options).straggler_ratio() > loose
 
 
+def test_a_tokens_cost_is_not_negative():
+    with pytest.raises(ValueError, match="token_cost must not be negative, got -1"):
+        PackBatchSampler([8], 8).straggler_ratio(token_cost=-1)
+
+
 def test_no_work_waits_for_nobody():
     assert straggler_ratio(np.zeros((0, 4))) == straggler_ratio(np.zeros((2, 4))) == 1.0
 

@@ -93,6 +93,7 @@ class Dealing:
             raise ValueError(f'uneven must be "pad" or "drop", got {self.uneven!r}')
         if self.balance not in (None, "attention"):
             raise ValueError(f'balance must be None or "attention", got {self.balance!r}')
+        object.__setattr__(self, "shuffle", bool(self.shuffle))
         for name, least in {"seed": 0, "balance_window": 1, "packs_per_batch": 1}.items():
             object.__setattr__(self, name, require_at_least(getattr(self, name), least, name))
 

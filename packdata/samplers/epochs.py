@@ -93,6 +93,9 @@ class EpochSampler:
 
         Args:
             epoch: From 0.
+
+        Raises:
+            ValueError: If it is no such integer.
         """
         if require_at_least(epoch, 0, "epoch") != self.epoch:
             self._stand((int(epoch), ()))
@@ -120,9 +123,14 @@ class EpochSampler:
 
         Returns:
             Σ over steps of the largest cost of a rank / Σ over steps of the mean cost; 1.0 is perfect.
+
+        Raises:
+            ValueError: If ``token_cost`` is negative.
         """
+        if token_cost < 0:
+            raise ValueError(f"token_cost must not be negative, got {token_cost}")
         plan, dealt = self._form(self.epoch).plan, self._deal(self.epoch, ())
-        costs = np.append(pack_costs(plan, token_cost), 0.0)[dealt]  # EMPTY, the last one, costs nothing
+        costs = np.append(pack_costs(plan, float(token_cost)), 0.0)[dealt]  # EMPTY, the last one, costs nothing
         batches = costs.reshape(-1, self._dealing.packs_per_batch).sum(axis=1)
         return straggler_ratio(batches.reshape(-1, self._dealing.world))
 
