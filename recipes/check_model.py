@@ -9,6 +9,7 @@ One document is changed; if any logit of another document changes, however littl
 import argparse
 import sys
 import textwrap
+from collections.abc import Iterable
 
 import torch
 import transformers
@@ -32,37 +33,36 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-def show(rows: list[CheckedWay]) -> None:
-    """Print a line for each way, and below the table each cause once."""
+def show(rows: Iterable[CheckedWay]) -> list[CheckedWay]:
+    """Print a line for each way as it comes, and below the table each cause once."""
     print(f"{'attention':18}{'called with':50}{'verdict':10}{'leak':>10}{'vs alone':>10}  why")
     causes: dict[str, int] = {}
+    shown = []
     for row in rows:
-        report = row.report
-        why = report.cause or report.message
+        why = row.report.cause or row.report.message
         note = "" if why is None else f"[{causes.setdefault(why, len(causes) + 1)}]"
-        leak = max((leak.difference for leak in report.leaks), default=None)
-        numbers = "".join(
-            f"{'' if value is None else format(value, '.1e'):>10}" for value in (leak, report.alone_difference)
-        )
-        print(f"{row.implementation:18}{row.way:50}{report.verdict:10}{numbers}  {note}")
+        leak = max((leak.difference for leak in row.report.leaks), default=None)
+        numbers = ["" if value is None else f"{value:.1e}" for value in (leak, row.report.alone_difference)]
+        line = f"{row.implementation:18}{row.way:50}{row.report.verdict:10}{numbers[0]:>10}{numbers[1]:>10}  {note}"
+        print(line.rstrip(), flush=True)
+        shown.append(row)
     for why, number in causes.items():
         print(textwrap.fill(f"[{number}] {why.strip().splitlines()[0]}", 120, subsequent_indent="    "))
+    return shown
 
 
 def main() -> int:
     """Check the model; in the short form, fail unless the known verdicts come out."""
     arguments = parse_arguments()
     transformers.logging.set_verbosity_error()
-    rows = check_ways(
-        model_maker(arguments.model, dtype=getattr(torch, arguments.dtype)), implementations=arguments.attention
-    )
-    show(rows)
-    if arguments.smoke:
-        unsafe = {(row.implementation, row.way) for row in rows if not row.report}
-        ones = "to_transformers(batch), attention_mask of ones"
-        expected = {(kind, way) for kind in ("eager", "sdpa") for way in ("position_ids", ones)}
-        return int(unsafe != expected | {("eager", "to_transformers(batch), 4-D bool mask")})
-    return 0
+    make = model_maker(arguments.model, dtype=getattr(torch, arguments.dtype))
+    rows = show(check_ways(make, implementations=arguments.attention))
+    if not arguments.smoke:
+        return 0
+    ones = "to_transformers(batch), attention_mask of ones"
+    expected = {(kind, way) for kind in ("eager", "sdpa") for way in ("position_ids", ones)}
+    expected.add(("eager", "to_transformers(batch), 4-D bool mask"))
+    return int({(row.implementation, row.way) for row in rows if not row.report} != expected)
 
 
 if __name__ == "__main__":

@@ -310,7 +310,7 @@ def test_nan_that_appears_elsewhere_is_a_leak():
 
 
 def test_the_table_of_ways_has_a_row_for_each():
-    rows = check_ways(model_maker("Gemma2Config"), implementations=["eager", "sdpa"])
+    rows = list(check_ways(model_maker("Gemma2Config"), implementations=["eager", "sdpa"]))
     assert [row.report.verdict for row in rows if row.implementation == "sdpa"] == ["refuses"]
     assert "does not support" in rows[-1].report.message
     verdicts = {row.way: row.report.verdict for row in rows if row.implementation == "eager"}
@@ -339,7 +339,7 @@ def test_a_saved_model_is_checked_from_its_folder(tmp_path):
         (lambda: model_maker("NoSuchConfig"), r"config class of transformers or a local folder, got 'NoSuchConfig'"),
         (lambda: model_maker("LlamaModel"), r"config class of transformers or a local folder, got 'LlamaModel'"),
         (lambda: model_maker("ViTConfig"), r"ViTConfig has no causal language model"),
-        (lambda: check_ways(model_maker("LlamaConfig"), implementations=["sage"]), r"among eager, .* got 'sage'"),
+        (lambda: list(check_ways(model_maker("LlamaConfig"), implementations=["sage"])), r"among eager, .* got 'sage'"),
     ],
 )
 def test_unknown_models_and_implementations_are_named(make, message):

@@ -65,7 +65,7 @@ def _suspects(kwargs: Mapping[str, Any], batch: PackedBatch) -> list[Suspect]:
         text = "use_cache is on (the config's default), which keeps transformers from finding documents in position_ids"
         found.append((f"{text}: pass use_cache=False", _with("use_cache", lambda _: False)))
     positions = kwargs.get("position_ids")
-    if not isinstance(positions, Tensor) or not torch.equal(positions, batch.position_ids):
+    if not isinstance(positions, Tensor) or not torch.equal(positions.cpu(), batch.position_ids.cpu()):
         text = "position_ids do not restart at each document: pass the batch's"
         found.append((text, _with("position_ids", lambda _: batch.position_ids)))
     return found
