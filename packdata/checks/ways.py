@@ -79,7 +79,8 @@ def check_ways(
         lengths: Tokens of the documents that are packed for the check. Flex attention compiles for every length.
 
     Yields:
-        A row for each, as soon as it is known. A model that cannot take the implementation is one row, which says so in the model's own words.
+        A row for each, as soon as it is known. A model that cannot take the implementation is one row, which says so in
+        the model's own words.
 
     Raises:
         ValueError: If an implementation is unknown.
