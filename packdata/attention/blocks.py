@@ -50,8 +50,8 @@ def block_mask_from_intervals(
         ValueError: If ``block_size`` is not one or two positive integers.
     """
     query_block, key_block = as_block_size(block_size)
-    covered = sum(_tile_counts(part, keys, query_block, key_block) for part in intervals)
-    assert isinstance(covered, Tensor)
+    counts = [_tile_counts(part, keys, query_block, key_block) for part in intervals]
+    covered = torch.stack(counts).sum(0, dtype=torch.int32)
     full = covered == query_block * key_block
     partial = (covered > 0) & ~full
     return BlockMask(
