@@ -26,6 +26,9 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 INT32_MAX = int(np.iinfo(np.int32).max)
 """The most that ``cu_seqlens`` can count: attention kernels demand int32."""
 
+MOST_TOKENS = 2**62
+"""Lengths add up to less than this, so that no sum of them overflows int64."""
+
 
 def as_lengths(lengths: Any, *, name: str = "lengths") -> Array:
     """View or convert ``lengths`` as a 1-D numpy array of non-negative integers, in its own dtype.
@@ -38,7 +41,7 @@ def as_lengths(lengths: Any, *, name: str = "lengths") -> Array:
         The same numbers; no copy where none is needed. An empty list gives an empty int64 array.
 
     Raises:
-        ValueError: If it is ragged, not 1-D, not of integers, or has a negative entry.
+        ValueError: If it is ragged, not 1-D, not of integers, has a negative entry, or adds up to 2⁶² and more.
     """
     try:
         array = np.asarray(lengths)
@@ -53,6 +56,12 @@ def as_lengths(lengths: Any, *, name: str = "lengths") -> Array:
     if array.dtype.kind == "i" and array.min() < 0:
         index = int(np.argmax(array < 0))
         raise ValueError(f"{name} must not be negative, got {array[index]} for document {index}")
+    if int(array.max()) * len(array) >= MOST_TOKENS and array.sum(dtype=np.float64) >= MOST_TOKENS:
+        index = int(np.argmax(array))
+        raise ValueError(
+            f"{name} must add up to less than 2**62, or sums would not fit 64 bits; the largest is {array[index]} "
+            f"for document {index}: were these bytes read with the dtype that they were written with?"
+        )
     return array
 
 
@@ -138,7 +147,7 @@ def lengths_from_position_ids(position_ids: Any) -> Any:
     return _same_kind(position_ids, np.diff(_run_bounds(rows, np.diff(rows.astype(np.int64), axis=1) != 1)))
 
 
-def lengths_from_segment_ids(segment_ids: Any, *, padding: int = 0) -> Any:
+def lengths_from_segment_ids(segment_ids: Any, *, padding: Any = 0) -> Any:
     """Read document lengths off segment ids (``1 1 2 2 0``): a run of one id is a document, padding is left out.
 
     Args:
@@ -150,13 +159,15 @@ def lengths_from_segment_ids(segment_ids: Any, *, padding: int = 0) -> Any:
         int64, shape ``(documents,)``.
 
     Raises:
-        ValueError: If they are not integers, or some are negative although ``padding`` is not.
+        ValueError: If they or ``padding`` are not integers, or some are negative although ``padding`` is not.
 
     Example:
         >>> lengths_from_segment_ids([[1, 1, 2, 0], [1, 2, 2, 2]])
         array([2, 1, 1, 3])
     """
     rows = _rows(segment_ids, "segment_ids")
+    if isinstance(padding, bool) or not isinstance(padding, int | np.integer):
+        raise ValueError(f"padding must be an integer, the id of padding, got {padding!r}")
     if padding >= 0 and rows.size and rows.min() < 0:
         raise ValueError(
             f"segment_ids hold {rows.min()}, but padding={padding} says that ids are not negative; where -1 is the "
@@ -199,7 +210,7 @@ def lengths_from_cu_seqlens(cu_seqlens: Any) -> Any:
     return _same_kind(cu_seqlens, lengths[lengths > 0])
 
 
-def lengths_from_eos(input_ids: Any, eos_token_id: Any, *, bos_token_id: int | None = None) -> Any:
+def lengths_from_eos(input_ids: Any, eos_token_id: Any, *, bos_token_id: Any = None) -> Any:
     """Split a stream of tokens at its end markers; a marker belongs to the document that it ends.
 
     Args:
@@ -212,7 +223,7 @@ def lengths_from_eos(input_ids: Any, eos_token_id: Any, *, bos_token_id: int | N
         int64, shape ``(documents,)``; they add up to the number of tokens.
 
     Raises:
-        ValueError: If ``input_ids`` are not integers of one or two dimensions.
+        ValueError: If ``input_ids`` are not integers of one or two dimensions, or a marker is no token id.
 
     Example:
         >>> lengths_from_eos([5, 2, 2, 6], eos_token_id=2)
@@ -221,15 +232,24 @@ def lengths_from_eos(input_ids: Any, eos_token_id: Any, *, bos_token_id: int | N
         array([4, 3])
     """
     rows = _rows(input_ids, "input_ids")
-    ends = np.isin(rows, eos_token_id)
+    eos = _token_ids(eos_token_id, "eos_token_id")
+    ends = np.isin(rows, eos)
     if bos_token_id is not None:
-        shared = bool(np.isin(bos_token_id, eos_token_id))
-        starts = rows == bos_token_id
-        if shared:
+        bos = _token_ids(bos_token_id, "bos_token_id")
+        starts = np.isin(rows, bos)
+        if np.isin(bos, eos).any():
             ends &= ~(starts & _opens(starts))
         else:
             ends[:, :-1] |= starts[:, 1:]
     return _same_kind(input_ids, np.diff(_run_bounds(rows, ends[:, :-1])))
+
+
+def _token_ids(markers: Any, name: str) -> Array:
+    """Read one marker or several; whatever else numpy compares with ids equals none of them, silently."""
+    ids = np.asarray(list(markers) if isinstance(markers, set | frozenset) else markers)
+    if ids.size == 0 or ids.dtype.kind not in "iu" or ids.min() < 0:
+        raise ValueError(f"{name} must be a token id or several of them, got {markers!r}")
+    return ids
 
 
 def _opens(markers: Array) -> Array:

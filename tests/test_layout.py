@@ -159,6 +159,11 @@ WRONG = [
     (lengths_from_position_ids, [0.0, 1.0], "position_ids must be integers, got dtype float64"),
     (lengths_from_position_ids, np.zeros((1, 1, 3), int), r"shape \(tokens,\) or \(rows, tokens\), got \(1, 1, 3\)"),
     (lengths_from_eos, [[1], [2, 3]], "input_ids must be an array of integers"),
+    *(
+        (writer, lengths, r"lengths must add up to less than 2\*\*62, .* for document 0")
+        for writer in WRITERS
+        for lengths in ([2**62] * 4, [2**63], np.array([2**64 - 1, 2], np.uint64))
+    ),
 ]
 
 
@@ -166,6 +171,26 @@ WRONG = [
 def test_wrong_input_is_named(function, values, message):
     with pytest.raises(ValueError, match=message):
         function(values, 2) if function is lengths_from_eos else function(values)
+
+
+@pytest.mark.parametrize("marker", [None, "2", 2.0, True, [], [None], -1, {2: 1}, iter([2])])
+def test_what_is_no_marker_is_refused_rather_than_never_found(marker):
+    with pytest.raises(ValueError, match="eos_token_id must be a token id or several of them, got"):
+        lengths_from_eos([5, 2, 6], marker)
+    if marker is not None:
+        with pytest.raises(ValueError, match="bos_token_id must be a token id"):
+            lengths_from_eos([5, 2, 6], 2, bos_token_id=marker)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, set, frozenset, np.array, torch.tensor])
+def test_several_end_markers_may_come_in_any_kind_of_collection(kind):
+    assert lengths_from_eos([5, 2, 6, 3, 7], kind([2, 3])).tolist() == [2, 2, 1]
+
+
+@pytest.mark.parametrize("padding", [None, "0", 0.5, True, [0]])
+def test_the_id_of_padding_is_an_integer(padding):
+    with pytest.raises(ValueError, match="padding must be an integer, the id of padding, got"):
+        lengths_from_segment_ids([1, 1, 2, 0], padding=padding)
 
 
 def test_a_tensor_on_a_device_is_refused_rather_than_waited_for():

@@ -92,7 +92,7 @@ def plan_packs(
         window=window,
         seed=seed,
     )
-    array = _countable(as_lengths(lengths))
+    array = as_lengths(lengths)
     counted = None if targets is None else _target_counts(targets, array)
     families = None if groups is None else as_groups(groups, len(array))
     spans, packing, order = _pack(array, families, policy)
@@ -146,13 +146,6 @@ def _windows(items: Items, spans: Spans, documents: int, size: int | None) -> li
         firsts = np.searchsorted(spans.documents, firsts)
     ends = [*firsts.tolist(), len(items.keys)]
     return [slice(first, last) for first, last in pairwise(ends)] or [slice(0, 0)]
-
-
-def _countable(lengths: Array) -> Array:
-    """Refuse lengths whose total would not fit 63 bits."""
-    if len(lengths) and int(lengths.max()) * len(lengths) >= 2**62 and float(lengths.sum(dtype=np.float64)) >= 2**62:
-        raise ValueError("lengths must add up to less than 2**62 tokens")
-    return lengths
 
 
 def _target_counts(targets: Any, lengths: Array) -> Array:
