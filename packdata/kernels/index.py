@@ -65,7 +65,7 @@ class PackIndex:
             (tensor([5, 7, 0]), False)
         """
         if not isinstance(mask, Tensor):
-            raise ValueError(f"mask must be a tensor, got {type(mask).__name__}: index rows by number with x[rows]")
+            raise ValueError(f"mask must be a tensor, got {type(mask).__name__}: torch.as_tensor makes one")
         if mask.ndim != 2:
             raise ValueError(f"mask must be 2-dimensional, (B, S), got shape {tuple(mask.shape)}")
         active = mask != 0
