@@ -146,7 +146,12 @@ WRONG = [
     ({"ids": [[1]]}, {}, ValueError, r"no column 'input_ids' among \['ids'\]"),
     ({"input_ids": [[1], [2]], "a": [1]}, {}, ValueError, r"one entry per document each, got .*'a': 1"),
     ([{"input_ids": [1]}, {"input_ids": [2], "labels": [2]}], {}, ValueError, r"document 1 has the columns"),
-    ({"input_ids": [[1, 2], [3]], "labels": [[1, 2], [3, 4]]}, {}, ValueError, r"'labels' is out of step .*row 1 has 2"),
+    (
+        {"input_ids": [[1, 2], [3]], "labels": [[1, 2], [3, 4]]},
+        {},
+        ValueError,
+        r"'labels' is out of step .*row 1 has 2",
+    ),
     ({"input_ids": [[1]]}, {"columns": ["labels"]}, ValueError, r"no column 'labels' among \['input_ids'\]"),
     ([np.array([1], np.uint16)], {"eos_token_id": 65536}, ValueError, r"eos_token_id 65536 does not fit the uint16"),
     ([np.array([1], np.int8)], {"bos_token_id": 128}, ValueError, r"bos_token_id 128 does not fit the int8"),
@@ -190,12 +195,16 @@ def test_workers_read_the_same(context, tmp_path):
     datasets.Dataset.from_dict({"input_ids": [[n] * (n % 5) for n in range(40)]}).save_to_disk(tmp_path / "saved")
     documents = Documents(datasets.load_from_disk(tmp_path / "saved").shuffle(seed=1))
     batches = [[0, 1, 2], list(plan_packs(documents.lengths, 16))[:2], []]
-    loader = DataLoader(documents, batch_sampler=batches, collate_fn=list, num_workers=2, multiprocessing_context=context)
+    loader = DataLoader(
+        documents, batch_sampler=batches, collate_fn=list, num_workers=2, multiprocessing_context=context
+    )
     assert [features(batch) for batch in loader] == [features(documents.__getitems__(batch)) for batch in batches]
 
 
 def test_reading_documents_loads_no_torch():
-    code = "import sys; from packdata.sources import Documents, pack_table, pack_dataset; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys; from packdata.sources import Documents, pack_table, pack_dataset; sys.exit('torch' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

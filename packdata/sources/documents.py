@@ -1,6 +1,7 @@
 """Documents: tokenised texts where they lie, as a map-style dataset."""
 
 import copy
+import operator
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -116,7 +117,7 @@ class Documents:
             return [self._pack(item) if isinstance(item, Pack) else self[item] for item in items]
         if not len(items):
             return []
-        documents = np.asarray([_number(item, len(self)) for item in items], np.int64)
+        documents = _numbers(items, len(self))
         rows = self._table_rows(documents)
         if self._markers:
             lengths = self._lengths_of(documents)
@@ -197,11 +198,14 @@ class Documents:
         return sum(self._missing(documents), stop - start) if self._markers else stop - start
 
 
-def _number(item: Any, count: int) -> int:
-    index = item + count if item < 0 else item
-    if not 0 <= index < count:
-        raise IndexError(f"document {item} of {count}")
-    return int(index)
+def _numbers(items: Sequence[Any], count: int) -> Array:
+    """Return document numbers as indices from 0, int64."""
+    numbers = np.fromiter(map(operator.index, items), np.int64, len(items))
+    outside = (numbers < -count) | (numbers >= count)
+    if outside.any():
+        raise IndexError(f"document {numbers[np.argmax(outside)]} of {count}")
+    numbers[numbers < 0] += count
+    return numbers
 
 
 def _served(table: pa.Table, names: list[str] | None) -> list[str]:
@@ -221,6 +225,8 @@ def _check_tokens(tokens: RaggedColumn) -> None:
 
 def _check_step(columns: dict[str, RaggedColumn]) -> None:
     """Raise if some column has not one value for each token."""
+    if len(columns) == 1:
+        return
     lengths = columns["input_ids"].lengths
     for name, column in columns.items():
         if name != "input_ids" and not np.array_equal(theirs := column.lengths, lengths):

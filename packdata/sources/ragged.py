@@ -79,7 +79,8 @@ class RaggedColumn:
     @property
     def lengths(self) -> Array:
         """Values per row, from the offsets alone, int32 or int64 ``(rows,)``; a new array."""
-        return np.concatenate([np.empty(0, np.int32), *(np.diff(chunk.offsets) for chunk in self.chunks)])
+        parts = [np.diff(chunk.offsets) for chunk in self.chunks]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int32), *parts])
 
     def bounds(self, rows: Array) -> tuple[Array, Array, Array]:
         """Say in which chunk each row lies, and where in the chunk's values it starts and stops."""
