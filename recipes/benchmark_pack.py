@@ -13,10 +13,13 @@ vocabulary the packed copies of the hidden states can be larger than the logits 
 import argparse
 import csv
 import itertools
+import os
 import statistics
 import time
 import warnings
 from pathlib import Path
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler counts bytes here, and need not say when it starts
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -197,7 +200,8 @@ def main() -> None:
     ):
         shape = options.num_prompts * group, prompt + completion
         x = torch.randn(*shape, options.hidden_dim, device=options.device, dtype=getattr(torch, options.dtype))
-        mask = torch.rand(shape, device=options.device) < density
+        slots = x[..., 0].numel()
+        mask = (torch.randperm(slots, device=options.device) < round(density * slots)).reshape(shape)
         packing += packing_rows(x.requires_grad_(), mask, options)
         head += [row for size in options.vocab_sizes for row in head_rows(x, mask, size, options)]
     show(packing)
