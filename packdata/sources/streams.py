@@ -24,6 +24,7 @@ from datasets import iterable_dataset as hf
 from datasets.distributed import split_dataset_by_node
 
 from packdata.planning import Pack
+from packdata.planning.edge import no_type_check
 
 from .documents import Documents
 from .tables import open_source
@@ -191,6 +192,7 @@ class IterableStream:
         return None if self.initial is None else copy.deepcopy(self.source.state_dict())
 
 
+@no_type_check  # datasets makes IterableDataset a subclass of torch's once torch is there, which confuses the checks
 @dataclass(frozen=True, slots=True)
 class PipelineStream:
     """A pipeline of ``datasets``."""
