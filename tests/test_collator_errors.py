@@ -52,6 +52,23 @@ BAD_FEATURES = {
     "ids of text": ({}, [doc("abc")], "feature 0: input_ids must be 1-D integers"),
     "ragged ids": ({}, [doc([[1], [2, 3]])], "feature 0: input_ids must be one value per token"),
     "scalar feature": ({}, [1, 2], "feature 0: input_ids must be 1-D integers"),
+    "ids of booleans": ({}, [doc([True, False])], "feature 0: input_ids must be 1-D integers.*got bool"),
+    "labels of a list of booleans": (
+        {},
+        [doc([1, 2], labels=[False, True])],
+        "feature 0: labels must be 1-D integers.*got bool",
+    ),
+    "ids past int64": ({}, [doc(np.array([2**63], np.uint64))], r"feature 0: input_ids must be less than 2\*\*63"),
+    "negative ids": ({}, [doc([1]), doc([1, -100])], "feature 1: input_ids must not be negative where.*got -100"),
+    "learnt negative ids": (
+        {},
+        [doc([-200, 1, -1], completion_mask=[0, 1, 1])],
+        "feature 0: input_ids must not be negative where they are learnt, got -1",
+    ),
+    "ids on a meta device": ({}, [doc(torch.ones(2, device="meta").long())], "feature 0: input_ids must be one value"),
+    "sparse ids": ({}, [doc(torch.ones(2).long().to_sparse())], "feature 0: input_ids must be one value per token"),
+    "undeclared names of several types": ({}, [{"input_ids": [1], 1: 2, "x": 3}], r"not declared: \[1, 'x'\]"),
+    "nothing": ({}, None, "features must be a list of features, got one NoneType"),
     "a single feature": ({}, doc([1]), "features must be a list of features, got one dict"),
     "missing labels": ({"targets": "labels"}, [doc([1, 2])], r"feature 0 lacks 'labels'; it has \['input_ids'\]"),
     "missing mask": (
@@ -154,13 +171,27 @@ def test_bad_features_are_named_by_index_and_key(name):
 
 BAD_OPTIONS = [
     ({"pad_to": 0}, "pad_to must be an integer of at least 1 or None, got 0"),
-    ({"pad_token_id": -1}, "pad_token_id must be an integer of at least 0, got -1"),
-    ({"position_offset": -1}, "position_offset must be an integer of at least 0, got -1"),
+    ({"pad_token_id": -1}, "pad_token_id must be an integer from 0 to 2147483647, got -1"),
+    ({"position_offset": -1}, "position_offset must be an integer from 0 to 2147483647, got -1"),
     ({"align": 0}, "align must be an integer of at least 1, got 0"),
     ({"padding_segment": -1}, "padding_segment must be an integer of at least 1, got -1"),
     ({"max_documents": 0}, "max_documents must be an integer of at least 1 or None, got 0"),
     ({"pad_to": 12, "pad_to_multiple_of": 8}, "pad_to=12 is no multiple of pad_to_multiple_of=8"),
     ({"targets": ()}, "targets must be None"),
+    *(({"targets": wrong}, "targets must be None") for wrong in (5, True, b"labels", ["labels", 5])),
+    *(
+        ({name: True}, f"{name} must be an integer")
+        for name in ("pad_to", "pad_to_multiple_of", "max_documents", "max_seqlen", "padding_segment", "align")
+    ),
+    *(
+        ({name: wrong}, f"{name} must be an integer")
+        for name in ("pad_token_id", "position_offset")
+        for wrong in (True, 2**63)
+    ),
+    *(({f"cross_document_{what}": "no"}, "must be True or False, got 'no'") for what in ("attention", "targets")),
+    ({"boundaries": np.array([1, 2])}, "boundaries must be None"),
+    ({"columns": ["depth"]}, r"columns must map names to Columns, got \['depth'\]"),
+    ({"output": "to_jax"}, "output must be None or a callable"),
     ({"columns": {"labels": Column(per="token", dtype=torch.int64)}}, "columns cannot hold 'labels'"),
     ({"columns": {"max_seqlen": Column(per="token", dtype=torch.int64)}}, "columns cannot hold 'max_seqlen'"),
 ]
@@ -178,6 +209,20 @@ def test_more_slots_than_int32_counts_are_refused():
         lay_out(one, np.zeros(1, np.int64), features=1, reach_of=None, shape=Shape())
 
 
-def test_a_column_cannot_hold_a_fraction_of_an_integer():
-    with pytest.raises(ValueError, match=r"dtype torch.int64 cannot hold pad=0.5"):
-        Column(per="token", dtype=torch.int64, pad=0.5)
+@pytest.mark.parametrize(
+    ("dtype", "pad"),
+    [
+        *((torch.int64, pad) for pad in (0.5, float("nan"), float("inf"), 2**63, "0", None)),
+        *((torch.int8, 300), (torch.uint8, -1), (torch.bool, 2)),
+        *((torch.float16, 1e6), (torch.float8_e4m3fn, 1000), (torch.float64, "1"), (torch.float32, "x")),
+    ],
+)
+def test_a_column_holds_its_pad_as_it_is(dtype, pad):
+    with pytest.raises(ValueError, match=f"dtype {dtype} cannot hold pad={pad!r}"):
+        Column(per="token", dtype=dtype, pad=pad)
+
+
+@pytest.mark.parametrize("tail", [4, [2], (-1,), ("a",), (True,), None])
+def test_the_tail_of_a_column_is_a_shape(tail):
+    with pytest.raises(ValueError, match="tail must be the shape of one value"):
+        Column(per="token", dtype=torch.float32, tail=tail)

@@ -5,7 +5,7 @@ stream whose supervision is shifted once (`tokens`), and the stream given slots 
 tokens in Python; whole columns are concatenated, shifted and placed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -13,7 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from packdata.layout import IGNORE_INDEX, Array
+from packdata.layout import IGNORE_INDEX, INT32_MAX, Array
+from packdata.planning.edge import no_type_check
 
 from .columns import Column
 from .features import KNOWN, Features, read_features
@@ -28,6 +29,7 @@ _OWN_KEYS = (
 )
 
 
+@no_type_check
 @dataclass(frozen=True, eq=False)
 class PackingCollator:
     """Collate documents, or packs of documents, into a `PackedBatch`: a ``DataLoader``'s ``collate_fn``.
@@ -96,12 +98,22 @@ class PackingCollator:
         self._shape  # noqa: B018 - it checks its numbers
         for name in ("pad_token_id", "position_offset"):
             value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < 0:
-                raise ValueError(f"{name} must be an integer of at least 0, got {value!r}")
-        if not (self.boundaries in (None, "seq_lengths") or callable(self.boundaries)):
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value <= INT32_MAX:
+                raise ValueError(f"{name} must be an integer from 0 to {INT32_MAX}, got {value!r}")
+        for name in ("cross_document_attention", "cross_document_targets"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if not (self.boundaries is None or callable(self.boundaries) or str(self.boundaries) == "seq_lengths"):
             raise ValueError(f'boundaries must be None, "seq_lengths" or a callable, got {self.boundaries!r}')
-        if not self.targets and self.targets is not None:
+        if not (self.targets is None or _are_names(self.targets)):
             raise ValueError(f'targets must be None, "all", a name or several, got {self.targets!r}')
+        if not (self.output is None or callable(self.output)):
+            raise ValueError(f"output must be None or a callable from a batch, such as to_jax, got {self.output!r}")
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        if not (self.columns is None or isinstance(self.columns, Mapping)):
+            raise ValueError(f"columns must map names to Columns, got {self.columns!r}")
         for name, column in (self.columns or {}).items():
             if name in _OWN_KEYS:
                 raise ValueError(f"columns cannot hold {name!r}: the batch has its own")
@@ -171,6 +183,10 @@ class PackingCollator:
         size = self._shape.offsets(geometry.rows)
         bounds = geometry.bounds.astype(np.int32)
         return bounds if size is None else np.append(bounds, np.full(size - len(bounds), bounds[-1]))
+
+
+def _are_names(names: Any) -> bool:
+    return isinstance(names, Collection) and len(names) > 0 and all(isinstance(name, str) for name in names)
 
 
 def _concatenate(parts: list[Array], out: Array) -> None:

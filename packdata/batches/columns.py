@@ -1,18 +1,22 @@
 """`Column`: how a further column travels through the collator."""
 
+import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from numbers import Real
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 
 from packdata.layout import Array
+from packdata.planning.edge import no_type_check
 
 from .features import Features
 from .reading import as_array, read_column
 from .tokens import TokenStream
 
 
+@no_type_check
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """One further column of a batch, shape ``[R, T, *tail]``.
@@ -28,7 +32,7 @@ class Column:
         tail: Shape of one value: ``()`` for numbers, ``(width,)`` for vectors.
 
     Raises:
-        ValueError: If ``per`` is unknown, or ``dtype`` cannot hold ``pad``.
+        ValueError: If ``per`` is unknown, ``dtype`` cannot hold ``pad``, or ``tail`` is no shape.
 
     Example:
         >>> import torch
@@ -49,8 +53,11 @@ class Column:
             raise ValueError(f'per must be "token", "prediction" or "document", got {self.per!r}')
         if not isinstance(self.dtype, torch.dtype):
             raise ValueError(f"dtype must be a torch.dtype, got {self.dtype!r}")
-        if not self.dtype.is_floating_point and self.pad != int(self.pad):
-            raise ValueError(f"dtype {self.dtype} cannot hold pad={self.pad}")
+        if not _holds(self.dtype, self.pad):
+            raise ValueError(f"dtype {self.dtype} cannot hold pad={self.pad!r}")
+        sizes = self.tail if isinstance(self.tail, tuple) else (None,)
+        if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in sizes):
+            raise ValueError(f"tail must be the shape of one value, such as () or (4096,), got {self.tail!r}")
 
     @property
     def staging(self) -> np.dtype[Any]:
@@ -145,3 +152,14 @@ class Column:
 
     def _join(self, parts: list[Array]) -> Array:
         return np.concatenate(parts, dtype=self.staging, casting="unsafe")
+
+
+def _holds(dtype: torch.dtype, pad: Any) -> bool:
+    """Tell whether a dtype holds a number as it is (a float may round it)."""
+    if not isinstance(pad, Real):
+        return False
+    number = cast(float, pad)
+    if dtype.is_floating_point or dtype.is_complex:
+        return not math.isfinite(number) or abs(number) <= torch.finfo(dtype).max
+    low, high = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    return low <= number <= high and number == int(number)

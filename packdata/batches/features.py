@@ -63,7 +63,7 @@ class Features:
         return columns
 
 
-def read_features(features: Iterable[Any], *, boundaries: Boundaries, declared: frozenset[str]) -> Features:
+def read_features(features: Any, *, boundaries: Boundaries, declared: frozenset[str]) -> Features:
     """Read token ids and document boundaries, and refuse what nobody declared.
 
     Args:
@@ -71,11 +71,12 @@ def read_features(features: Iterable[Any], *, boundaries: Boundaries, declared: 
         boundaries: As `PackingCollator` takes it.
         declared: Further names of columns that may be there.
     """
-    if isinstance(features, Mapping | str):
+    if isinstance(features, Mapping | str) or not isinstance(features, Iterable):
         raise ValueError(f"features must be a list of features, got one {type(features).__name__}")
     mappings = [feature if isinstance(feature, Mapping) else {"input_ids": feature} for feature in features]
     keys = frozenset[str]().union(*mappings)
     input_ids, kept = read_column(mappings, "input_ids", "iu"), None
+    _check_ids(input_ids)
     if "attention_mask" in keys:
         kept = find_tokens(mappings, input_ids, segment_ids=callable(boundaries))
     if kept is not None:
@@ -102,9 +103,16 @@ def read_features(features: Iterable[Any], *, boundaries: Boundaries, declared: 
     )
 
 
-def _undeclared(mappings: Sequence[Mapping[str, Any]], unknown: frozenset[str]) -> str:
+def _check_ids(input_ids: list[Array]) -> None:
+    """Refuse ids that int64 cannot hold, which only uint64 has (a file read with another dtype than it was written)."""
+    for index, ids in enumerate(input_ids):
+        if ids.dtype == np.uint64 and ids.max(initial=0) >= 2**63:
+            raise ValueError(f"feature {index}: input_ids must be less than 2**63, got {ids.max()}")
+
+
+def _undeclared(mappings: Sequence[Mapping[str, Any]], unknown: frozenset[Any]) -> str:
     index = next(index for index, mapping in enumerate(mappings) if unknown & mapping.keys())
-    names = sorted(unknown & mappings[index].keys())
+    names = sorted(unknown & mappings[index].keys(), key=str)
     hint = " (positions may tell boundaries: see boundaries=)" if "position_ids" in names else ""
     return (
         f"feature {index} has columns that were not declared: {names}{hint}; drop them from the dataset, or "

@@ -18,9 +18,11 @@ from typing import Literal, cast
 import numpy as np
 
 from packdata.layout import INT32_MAX, Array
+from packdata.planning.edge import no_type_check
 from packdata.planning.rounding import round_up
 
 
+@no_type_check
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """The rules for rows and segments, as `PackingCollator` documents them.
@@ -43,7 +45,8 @@ class Shape:
         for name in ("pad_to", "pad_to_multiple_of", "max_documents", "max_seqlen", "padding_segment", "align"):
             value = getattr(self, name)
             optional = name not in ("padding_segment", "align")
-            if not (optional and value is None) and (not isinstance(value, int | np.integer) or value < 1):
+            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if not (optional and value is None) and (not whole or value < 1):
                 raise ValueError(f"{name} must be an integer of at least 1{' or None' * optional}, got {value!r}")
         if self.pad_to and self.pad_to_multiple_of and self.pad_to % self.pad_to_multiple_of:
             raise ValueError(f"pad_to={self.pad_to} is no multiple of pad_to_multiple_of={self.pad_to_multiple_of}")

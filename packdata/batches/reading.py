@@ -38,18 +38,18 @@ def as_array(value: Any, index: int, key: str) -> Array:
     """View or convert one feature's column as a numpy array."""
     if isinstance(value, np.ndarray):
         return value
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and not (value and isinstance(value[0], bool)):
         try:
             return np.frombuffer(array("q", value), np.int64)  # twice as fast as numpy; integers only
         except (TypeError, OverflowError):
             pass
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
-        # numpy knows no bfloat16 and no float8; float32 holds all of their values
-        return cast(Array, (value.float() if value.is_floating_point() and value.itemsize < 4 else value).numpy())
     try:
+        if isinstance(value, torch.Tensor):
+            value = value.detach().cpu()
+            # numpy knows no bfloat16 and no float8; float32 holds all of their values
+            return cast(Array, (value.float() if value.is_floating_point() and value.itemsize < 4 else value).numpy())
         return np.asarray(value)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, NotImplementedError) as error:  # ragged, sparse, on a meta device
         raise ValueError(f"feature {index}: {key} must be one value per token: {error}") from None
 
 
@@ -58,6 +58,6 @@ def missing_message(mappings: Sequence[Mapping[str, Any]], index: int, key: str)
     holder = next((other for other, mapping in enumerate(mappings) if key in mapping), None)
     beside = "" if holder is None else f", though feature {holder} has it"
     return (
-        f"feature {index} lacks {key!r}{beside}; it has {sorted(mappings[index])}. If the dataset has the column, "
-        "Trainer has stripped it: set remove_unused_columns=False"
+        f"feature {index} lacks {key!r}{beside}; it has {sorted(mappings[index], key=str)}. If the dataset has the "
+        "column, Trainer has stripped it: set remove_unused_columns=False"
     )

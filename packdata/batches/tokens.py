@@ -69,9 +69,10 @@ def read_labels(features: Features, targets: str | Sequence[str] | None, ids: Ar
     Returns:
         int64, shape ``(tokens,)``, ``IGNORE_INDEX`` where a token is not to be learnt; ``ids`` itself if all are.
     """
+    keys: list[str]
     if not features.mappings or targets == "all":
-        return ids
-    if targets is None:
+        keys = []
+    elif targets is None:
         keys = [key for key in SUPERVISION if key in features.keys]
     else:
         keys = [targets] if isinstance(targets, str) else list(targets)
@@ -79,10 +80,14 @@ def read_labels(features: Features, targets: str | Sequence[str] | None, ids: Ar
     if "labels" in keys:
         labels = np.concatenate(features.per_token("labels", "iu"), dtype=np.int64)
         _check_labels(labels, features)
+    learnt: Array | None = None
     for key in keys:
         if key != "labels":
             mask = np.concatenate([column != 0 for column in features.per_token(key, "biu")])
             labels = np.where(mask, labels, IGNORE_INDEX)
+            learnt = mask if learnt is None else learnt & mask
+    if "labels" not in keys and ids.min(initial=0) < 0:
+        _check_learnt(ids, learnt, features)
     return labels
 
 
@@ -90,8 +95,22 @@ def _check_labels(labels: Array, features: Features) -> None:
     wrong = (labels < 0) & (labels != IGNORE_INDEX)
     if wrong.any():
         token = int(np.argmax(wrong))
-        feature = int(np.searchsorted(np.cumsum([len(ids) for ids in features.input_ids]), token, side="right"))
         raise ValueError(
-            f"feature {feature}: labels must be token ids or {IGNORE_INDEX} (not learnt), got {labels[token]}; "
-            f"write {IGNORE_INDEX} where another library's ignore index stands"
+            f"feature {_feature_of(token, features)}: labels must be token ids or {IGNORE_INDEX} (not learnt), "
+            f"got {labels[token]}; write {IGNORE_INDEX} where another library's ignore index stands"
         )
+
+
+def _check_learnt(ids: Array, learnt: Array | None, features: Features) -> None:
+    """Refuse negative ids as targets: the loss would ignore -100, and a device fails on others."""
+    wrong = ids < 0 if learnt is None else learnt & (ids < 0)
+    if wrong.any():
+        token = int(np.argmax(wrong))
+        raise ValueError(
+            f"feature {_feature_of(token, features)}: input_ids must not be negative where they are learnt, got "
+            f"{ids[token]}: leave placeholders out with labels or completion_mask"
+        )
+
+
+def _feature_of(token: int, features: Features) -> int:
+    return int(np.searchsorted(np.cumsum([len(ids) for ids in features.input_ids]), token, side="right"))
