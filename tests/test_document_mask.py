@@ -127,6 +127,16 @@ def test_a_mask_of_nothing_is_empty():
     assert document_block_mask([0]).shape == (1, 1, 0, 0)
 
 
+@pytest.mark.parametrize("window", [2**31 - 1, 2**31, 2**40, 2**64], ids=str)
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_window_wider_than_the_rows_hides_nothing(window, causal):
+    cu_seqlens = [0, 2, 5, 8]
+    mask = document_mask(cu_seqlens, causal=causal, window=window)
+    assert torch.equal(mask, document_mask(cu_seqlens, causal=causal))
+    tables = document_block_mask(cu_seqlens, causal=causal, window=window, block_size=2).to_dense()
+    assert torch.equal(tables, document_block_mask(cu_seqlens, causal=causal, block_size=2).to_dense())
+
+
 @pytest.mark.parametrize("form", [document_mask, document_mask_mod, document_block_mask])
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -141,6 +151,7 @@ def test_a_mask_of_nothing_is_empty():
         ({"cu_seqlens": []}, r"cu_seqlens must be"),
         ({"cu_seqlens": [[0, 2]]}, r"must be 1-D .* got shape \(1, 2\)"),
         ({"cu_seqlens": [0.0, 2.0]}, r"must be integers, got dtype torch.float32"),
+        ({"cu_seqlens": [0, 2**32 + 2]}, r"must fit int32, up to 2147483647 slots, got 4294967298"),
         ({"cu_seqlens": [0, 2], "rows": 0}, r"rows must be an integer of at least 1, got 0"),
         ({"cu_seqlens": [0, 2], "window": 0}, r"window must be None or an integer of at least 1, got 0"),
         ({"cu_seqlens": [0, 2], "window": -3}, r"window must be None or an integer of at least 1, got -3"),

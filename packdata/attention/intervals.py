@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from packdata.layout import INT32_MAX
+
 
 @dataclass(frozen=True, kw_only=True)
 class KeyIntervals:
@@ -80,6 +82,7 @@ def key_intervals(
     if prefix_lengths is not None:
         prefix_end = first + _as_prefixes(prefix_lengths, offsets)[segment]
     if window is not None:
+        window = min(window, slots)  # a wider one hides nothing, but int32 would wrap around
         first, end = torch.maximum(first, flat - (window - 1)), torch.minimum(end, flat + window)
     if causal:
         end = flat + 1
@@ -95,6 +98,10 @@ def _as_offsets(cu_seqlens: Any) -> Tensor:
         raise ValueError(f"cu_seqlens must be 1-D with at least the offset 0, got shape {tuple(offsets.shape)}")
     if offsets.is_floating_point() or offsets.is_complex() or offsets.dtype == torch.bool:
         raise ValueError(f"cu_seqlens must be integers, got dtype {offsets.dtype}")
+    if offsets.itemsize > 4 and _can_look_at(offsets):
+        most = int(offsets.to(torch.int64).max())
+        if most > INT32_MAX:
+            raise ValueError(f"cu_seqlens must fit int32, up to {INT32_MAX} slots, got {most}")
     return offsets.to(torch.int32).contiguous()
 
 
