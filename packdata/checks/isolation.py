@@ -44,8 +44,8 @@ def check_isolation(
         The report; true if the documents are isolated.
 
     Raises:
-        ValueError: If the batch was made for attention across documents or has fewer than two, if the model's logits
-            are no numbers, or if they do not follow the text at all.
+        ValueError: If the batch was made for attention across documents or has fewer than two, if no document is to be
+            changed, if the model's logits are no numbers, or if they do not follow the text at all.
 
     Example:
         >>> from packdata.batches import PackingCollator
@@ -58,6 +58,8 @@ def check_isolation(
     """
     batch = PackedBatch(batch)
     sources = _sources(batch, documents)
+    if tolerance is not None and not tolerance >= 0:
+        raise ValueError(f"tolerance must not be negative, got {tolerance}; None finds it out")
     batch = move_to_model(batch, model)
     with as_in_evaluation(model):
         try:
@@ -96,6 +98,8 @@ def _sources(batch: PackedBatch, documents: Iterable[int] | None) -> list[int]:
         padding = [PADDING] if batch.num_tokens < batch.input_ids.numel() else []
         return [*range(batch.num_documents), *padding]
     sources = list(documents)
+    if not sources:
+        raise ValueError("documents must name at least one document to change, or be None for all, got none")
     for document in sources:
         if not 0 <= document < batch.num_documents:
             raise ValueError(f"documents must be from 0 to {batch.num_documents - 1}, got {document}")
