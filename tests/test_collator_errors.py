@@ -69,6 +69,11 @@ BAD_FEATURES = {
     "sparse ids": ({}, [doc(torch.ones(2).long().to_sparse())], "feature 0: input_ids must be one value per token"),
     "undeclared names of several types": ({}, [{"input_ids": [1], 1: 2, "x": 3}], r"not declared: \[1, 'x'\]"),
     "nothing": ({}, None, "features must be a list of features, got one NoneType"),
+    "no value for a target across documents": (
+        {"columns": LOGPROBS, "cross_document_targets": True},
+        [doc([1, 2], logprobs=[0.5]), doc([3, 4], logprobs=[0.5])],
+        r"feature 1: logprobs has 1 values; per prediction there are 2 \(one per token\)",
+    ),
     "a single feature": ({}, doc([1]), "features must be a list of features, got one dict"),
     "missing labels": ({"targets": "labels"}, [doc([1, 2])], r"feature 0 lacks 'labels'; it has \['input_ids'\]"),
     "missing mask": (

@@ -114,7 +114,7 @@ class Column:
         spread = np.full((tokens, *self.tail), self.pad, self.staging)
         if len(column) == targets:
             spread[learnt] = column
-        elif len(column) == tokens - 1 and features.documents[index] == 1:
+        elif len(column) == tokens - 1 and features.documents[index] == 1 and not learnt[:1].any():
             spread[1:] = column
         else:
             raise ValueError(
