@@ -290,7 +290,7 @@ def test_a_model_that_takes_no_short_row_is_still_judged():
         (to_transformers, make_batch(), {"documents": [4]}, r"documents must be from 0 to 3, got 4"),
         (to_transformers, make_batch(), {"documents": []}, r"documents must name at least one .* got none"),
         (to_transformers, make_batch(), {"tolerance": torch.nan}, r"tolerance must not be negative, got nan"),
-        (to_transformers, make_batch(), {"tolerance": -1}, r"tolerance must not be negative, got -1"),
+        (to_transformers, make_batch(), {"tolerance": -1.0}, r"tolerance must not be negative, got -1.0"),
         (lambda **_: torch.zeros(1, 7, 3), make_batch(), {}, r"rows and slots \(1, 25\).* got shape \(1, 7, 3\)"),
         (lambda **_: None, make_batch(), {}, r"rows and slots \(1, 25\).* got NoneType"),
         (lambda **_: torch.zeros(1, 25, 3), make_batch(), {}, r"another text in document 0 changed none of its logits"),
