@@ -1,6 +1,7 @@
 """Sums, counts and weights on one process: every aggregation equals its formula computed by hand."""
 
 import hypothesis.strategies as st
+import numpy as np
 import oracles
 import pytest
 import torch
@@ -251,6 +252,7 @@ def test_weights_of_a_batch_without_documents(mode):
         ("constant", {"max_length": 0}, "must be at least 1, got 0"),
         ("group_mean", {}, "needs groups: the prompt group of each document"),
         ("group_mean", {"groups": [0]}, r"groups must hold one number per document, shape \(2,\), got \(1,\)"),
+        ("group_mean", {"groups": torch.tensor([0.2, 0.7])}, "groups must be integers, got torch.float32"),
         ("sequence_mean", {"step_targets": [2, 1]}, "step_targets needs step_count"),
         (
             "sequence_mean",
@@ -274,6 +276,33 @@ def test_weights_that_cannot_be_are_refused(mode, options, message):
 )
 def test_counts_add_up_without_a_process_group(counts, total):
     assert global_count(counts) == total
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        torch.tensor([200, 200], dtype=torch.uint8),
+        [torch.tensor(200, dtype=torch.uint8)] * 2,
+        np.array([200, 200], np.uint8),
+        [np.int8(100), np.int8(100), 200.0],
+    ],
+    ids=str,
+)
+def test_counts_of_narrow_dtypes_do_not_wrap_around(counts):
+    assert global_count(counts) == 400
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ([2.5, 1.0], "counts must be whole numbers of targets, got 2.5"),
+        ([5, -3], "counts must be whole numbers of targets, got -3"),
+        (LossSum(torch.tensor(2.0), 3), "got a LossSum: give its .count"),
+    ],
+)
+def test_counts_that_cannot_be_are_refused(counts, message):
+    with pytest.raises(ValueError, match=message):
+        global_count(counts)
 
 
 def test_counts_stay_where_they_are():

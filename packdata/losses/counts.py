@@ -32,6 +32,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from packdata.losses.sums import LossSum
+
 
 def global_count(counts: SupportsInt | Iterable[SupportsInt], group: dist.ProcessGroup | None = None) -> int | Tensor:
     """Add up the targets of a step: over its micro-batches, then over the ranks.
@@ -43,6 +45,9 @@ def global_count(counts: SupportsInt | Iterable[SupportsInt], group: dist.Proces
 
     Returns:
         N: a Python int if the counts were host numbers, else a 0-dimensional tensor, for which nothing waits.
+
+    Raises:
+        ValueError: If a host number is negative or not whole, or a ``LossSum`` stands in place of its count.
 
     Example:
         >>> global_count([3, 0, 4])
@@ -73,12 +78,12 @@ def loss_scale(count: int | Tensor, *, averaged_over: int, extra_divisor: int = 
         0.3333333333333333
     """
     for name, number in (("averaged_over", averaged_over), ("extra_divisor", extra_divisor)):
-        if number < 1:
+        if not number >= 1:
             raise ValueError(f"{name} must be at least 1, got {number}")
     if isinstance(count, Tensor):
         precise = torch.float32 if count.device.type == "mps" else torch.float64
         return averaged_over * extra_divisor / count.clamp(min=1).to(precise)
-    if count < 0:
+    if not count >= 0:
         raise ValueError(f"count must not be negative, got {count}")
     return averaged_over * extra_divisor / max(count, 1)
 
@@ -106,9 +111,17 @@ def scale_gradients(parameters: Tensor | Iterable[Tensor], factor: float | Tenso
 
 
 def _total(counts: Any) -> int | Tensor:
-    if isinstance(counts, Tensor):
-        return counts.sum()
-    if not isinstance(counts, Iterable):
-        return int(counts)
-    total: Any = sum(counts)
-    return total if isinstance(total, Tensor) else int(total)
+    several = isinstance(counts, Iterable) and not isinstance(counts, Tensor | LossSum)
+    total: int | Tensor = sum(map(_one_count, counts if several else [counts]))
+    return total
+
+
+def _one_count(count: Any) -> int | Tensor:
+    if isinstance(count, Tensor):
+        return count.sum()  # int64 from any integers, where adding up uint8 would wrap around
+    if isinstance(count, LossSum):
+        raise ValueError("counts must be numbers of targets, got a LossSum: give its .count")
+    whole = int(count)
+    if whole != count or whole < 0:
+        raise ValueError(f"counts must be whole numbers of targets, got {count}; sums of weights travel as tensors")
+    return whole

@@ -88,7 +88,7 @@ def target_weights(
 
 
 def _required_length(max_length: int | None) -> int:
-    if max_length is None or max_length < 1:
+    if max_length is None or not max_length >= 1:
         raise ValueError(f'mode "constant" divides by max_length, which must be at least 1, got {max_length}')
     return max_length
 
@@ -135,4 +135,6 @@ def _per_document(batch: Mapping[str, Any], given: PerDocument, name: str, devic
         raise ValueError(
             f"{name} must hold one number per document, shape ({len(batch['lengths'])},), got {tuple(numbers.shape)}"
         )
+    if numbers.is_floating_point() and numbers.numel():
+        raise ValueError(f"{name} must be integers, got {numbers.dtype}")
     return numbers.to(torch.int64)
