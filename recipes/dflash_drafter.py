@@ -35,7 +35,7 @@ from packdata.losses import loss_scale
 from packdata.sources.topics import topic_texts
 
 BUDGET, BUCKETS, SHORTEST, LONGEST = 4096, (48, 64, 96, 128, 192), 32, 256
-WIDTH, LAYERS, ANCHORS, BLOCK, DECAY = 128, (1, 2), 64, 8, 4.0
+WIDTH, LAYERS, ANCHORS, BLOCK, DECAY = 128, ("model.layers.1", "model.layers.2"), 64, 8, 4.0
 GEOMETRY = DrafterGeometry(hidden_size=WIDTH, captured=len(LAYERS), layers=2, heads=6, kv_heads=3, head_dim=24)
 PROMPT, CONTINUED = 64, 64
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -122,11 +122,16 @@ class DrafterStep:
         mean.backward()
         return mean.item()
 
-    def one_by_one(self) -> None:
-        """Add up the same gradients the old way: one pass per document."""
+    def one_by_one(self) -> float:
+        """Add up the same gradients the old way, one pass per document; the mean loss."""
         anchors = self.blocks.anchors[self.blocks.anchor_valid]
         stream = self.buffers.batch  # what the host knows of this batch, beside the same tensors
-        per_document_loss(self.drafter, self.embedding, stream, anchors, block_size=BLOCK, decay=DECAY).total.backward()
+        noisy = add_noise(stream["hidden_states"], document_ids=stream.document_ids, key=self.key)
+        stream = PackedBatch(stream | {"hidden_states": noisy})
+        loss = per_document_loss(self.drafter, self.embedding, stream, anchors, block_size=BLOCK, decay=DECAY)
+        mean = loss.total * loss_scale(loss.count, averaged_over=1)
+        mean.backward()
+        return mean.item()
 
 
 def train_drafter(
@@ -151,6 +156,9 @@ def print_speed(step: DrafterStep, batches: Iterable[PackedBatch], target: Qwen3
     tokens, seconds = 0, {"packed": 0.0, "one by one": 0.0}
     for batch in batches:
         tokens += capture(target, batch, out=step.buffers).num_tokens
+        difference = abs(step(0) - step.one_by_one())
+        if difference > 1e-4:
+            raise SystemExit(f"the packed loss differs from the loss document by document by {difference:.1e}")
         taken = seconds_of({"packed": lambda: step(0), "one by one": step.one_by_one}, repeats)
         seconds = {name: seconds[name] + taken[name] for name in seconds}
     print(*(f"{name}: {tokens / taken:,.0f} tokens/s" for name, taken in seconds.items()), sep=", ", end="; ")
@@ -168,6 +176,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.smoke:
         options.target_steps, options.steps, options.prompts, options.backend = 6, 4, 2, "eager"
+        torch.set_num_threads(1)  # threads that wait for each other are slow where other tests run beside this one
 
     documents, prompts = read_documents()
     print(f"{len(documents)} documents, {sum(map(len, documents))} bytes; {len(prompts)} prompts held out")

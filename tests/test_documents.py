@@ -156,6 +156,8 @@ WRONG = [
     ([np.array([1], np.uint16)], {"eos_token_id": 65536}, ValueError, r"eos_token_id 65536 does not fit the uint16"),
     ([np.array([1], np.int8)], {"bos_token_id": 128}, ValueError, r"bos_token_id 128 does not fit the int8"),
     ([[1]], {"bos_token_id": -1}, ValueError, r"bos_token_id -1 does not fit"),
+    ([[1]], {"columns": "labels"}, ValueError, r"columns must be several names, such as \['labels'\], got 'labels'"),
+    ({"input_ids": None}, {}, ValueError, r"'input_ids' must have one entry per document, got NoneType"),
     ("text", {}, TypeError, r"must be a datasets.Dataset, a pyarrow Table, .*, got str"),
     (datasets.DatasetDict(a=SAME["a dataset"]), {}, TypeError, r"several splits \['a'\]: choose one"),
     (SAME["a dataset"].to_iterable_dataset(), {}, TypeError, r"StreamPacker packs streams"),
@@ -179,6 +181,10 @@ def test_document_numbers_and_packs_out_of_range_are_refused():
         documents[plan[0]]
     with pytest.raises(IndexError, match="a pack has document 7, but there are 2"):
         documents[Pack(documents=np.array([7]), starts=np.zeros(1, np.int32), lengths=np.ones(1, np.int32))]
+    for start, length in [(-1, 2), (0, -1)]:
+        pack = Pack(documents=np.array([0]), starts=np.array([start], np.int32), lengths=np.array([length], np.int32))
+        with pytest.raises(ValueError, match=f"wants {length} tokens from {start} on of document 0"):
+            documents[pack]
 
 
 def test_a_dataset_on_disk_pickles_as_its_path(tmp_path):

@@ -154,6 +154,9 @@ def test_no_candidates_give_no_anchor():
         ({"tail": "drop"}, r'tail must be "truncate" or "exclude", got \'drop\''),
         ({"document_keys": as_row([0, 0])}, r"one stream of shape \(1, T\).*'document_keys': \(1, 2\)"),
         ({"key": 2**63}, r"key must fit into 64 bits"),
+        ({"key": 0.5}, r"key must be an int or a 0-d integer tensor, got 0.5"),
+        ({"key": torch.tensor(0.5)}, r"key must be .* got torch.float32 of shape \(\)"),
+        ({"key": as_row([1, 2, 3])}, r"key must be .* got torch.int64 of shape \(1, 3\)"),
     ],
 )
 def test_a_wrong_option_is_refused(change, message):

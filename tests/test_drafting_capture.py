@@ -195,6 +195,7 @@ def test_layer_numbers_are_translated(layer, source, to, expected):
         (3, "output", "hf_index", r"layer 3 counted as 'output' has no number as 'hf_index'.*post-norm"),
         (0, "input", "output", r"layer 0 counted as 'input' has no number as 'output'"),
         (4, "output", "vllm", r"layers counted as 'output' must be from 0 to 3 for 4 layers, got 4"),
+        (0.5, "output", "vllm", r"layers must be numbers, got 0.5"),
         (0, "after", "vllm", r"source must be one of 'output', 'input', 'hf_index', 'vllm', got 'after'"),
     ],
 )

@@ -152,6 +152,7 @@ def test_last_hidden_says_which_norm_and_the_two_are_not_mixed():
         ((2, 3, 3), {"out": StaticBuffers(9, 2), "pad_to": 8}, r"pad_to must be that of out, 9, or None, got 8"),
         ((2, 3, 3), {"last_hidden": torch.zeros(2, 3, 3)}, r"last_hidden goes with last_hidden_norm=.*None with"),
         ((2, 3, 3), {"last_hidden_norm": "pre_norm"}, r"got 'pre_norm' without last_hidden"),
+        ((2, 3, 3), {"pad_to": 9, "padding_segment": -2}, r"padding_segment must be an integer of at least 1, got -2"),
         ((2, 3, 3), {"last_hidden": torch.zeros(2, 3, 3), "last_hidden_norm": "both"}, r"got 'both' with last_hidden"),
         (
             (2, 3, 3),

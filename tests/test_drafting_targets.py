@@ -146,6 +146,28 @@ def test_a_wrong_option_is_refused(change, message):
         draft_targets(row, row, row, anchor, anchor >= 0, **({"block_size": 2} | change))
 
 
+@pytest.mark.parametrize("decay", [0.01, 1e-6])
+def test_however_quick_the_decay_no_weight_is_nan(decay):
+    row, anchor = as_row([1, 2, 3]), torch.tensor([0])
+    targets = draft_targets(row, as_row([2, 1, 0]), row, anchor, anchor >= 0, block_size=3, decay=decay)
+    assert targets.label_weight.tolist() == [[0.0, 1.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("anchors", "valid", "message"),
+    [
+        (torch.tensor([0, 1]), torch.tensor([True]), r"must both be \(A,\), got \(2,\) and \(1,\)"),
+        (torch.tensor([[0]]), torch.tensor([True]), r"must both be \(A,\), got \(1, 1\) and \(1,\)"),
+        (torch.tensor([0]), torch.tensor([2]), r"anchor_valid bool, got torch.int64 and torch.int64"),
+        (torch.tensor([0.0]), torch.tensor([True]), r"anchors must be integers .* got torch.float32"),
+    ],
+)
+def test_anchors_that_were_not_drawn_are_refused(anchors, valid, message):
+    row = as_row([1, 2])
+    with pytest.raises(ValueError, match=message):
+        draft_targets(row, row, row, anchors, valid, block_size=2)
+
+
 def test_tensors_of_another_stream_are_refused():
     with pytest.raises(ValueError, match=r"one stream of shape \(1, T\).*'position_ids': \(1, 3\)"):
         draft_targets(

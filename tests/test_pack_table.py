@@ -200,6 +200,28 @@ WRONG = [
         {"drop_columns": ["text"], "untargeted": "skip"},
         r"untargeted must be 'keep', 'drop' or 'error', got 'skip'",
     ),
+    (TABLE, {"drop_columns": "text"}, r"drop_columns must be several names, such as \['text'\], got 'text'"),
+    (TABLE, {"drop_columns": None}, r"drop_columns must be several names, .* got None"),
+    (
+        pa.table({"input_ids": [[1, 2]], "labels": [[1.0, 2.0]]}),
+        {},
+        r"'labels' must hold integers, got list<item: double",
+    ),
+    (
+        pa.table({"input_ids": [[1, 2]], "labels": [[False, True]]}),
+        {},
+        r"'labels' must hold integers, got list<item: bool",
+    ),
+    (
+        pa.table({"input_ids": [[1]], "completion_mask": [[0.5]]}),
+        {},
+        r"'completion_mask' must hold booleans or integers",
+    ),
+    (
+        pa.table({"input_ids": [[1], [2, 3, 4]], "labels": [[1], [-1, 3, -1]]}),
+        {},
+        r"document 1: labels must be token ids or -100 \(not learnt\), got -1",
+    ),
     (TABLE.select(["text"]), {}, r"no column 'input_ids' among \['text'\]"),
     (TABLE.select(["input_ids"]), {"budget": 1}, r"document 0"),
 ]
@@ -222,8 +244,12 @@ def test_text_may_be_dropped_and_weights_travel_in_step():
 
 def test_packing_twice_is_refused_by_name():
     packed, _ = pack_table(TABLE, 8, drop_columns=["text"])
-    with pytest.raises(ValueError, match="'seq_lengths' is out of step"):
+    with pytest.raises(ValueError, match="'seq_lengths' says that these rows are packs"):
         pack_table(packed, 8)
+    ones, _ = pack_table(pa.table({"input_ids": [[1], [2]]}), 2)  # as many lengths as tokens
+    with pytest.raises(ValueError, match="'seq_lengths' says that these rows are packs"):
+        pack_table(ones, 8)
+    assert pack_table(ones, 8, drop_columns=["seq_lengths"])[0].column("seq_lengths").to_pylist() == [[2]]
 
 
 def test_a_lazy_twin_of_another_plan_is_refused():

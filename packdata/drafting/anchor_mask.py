@@ -16,6 +16,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from packdata.drafting.anchors import check_drawn
+
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -100,10 +102,7 @@ def check_anchors(
     """Raise unless the arguments of a mask fit together."""
     if document_ids.ndim != 2 or document_ids.shape[0] != 1:
         raise ValueError(f"document_ids must be one stream of shape (1, T), got {tuple(document_ids.shape)}")
-    if anchors.ndim != 1 or anchor_valid.shape != anchors.shape:
-        raise ValueError(
-            f"anchors and anchor_valid must both be (A,), got {tuple(anchors.shape)} and {tuple(anchor_valid.shape)}"
-        )
+    check_drawn(anchors, anchor_valid)
     if block_size < 1:
         raise ValueError(f"block_size must be at least 1, got {block_size}")
     if window is not None and window < 0:

@@ -87,6 +87,18 @@ def check_stream(**tensors: Tensor) -> None:
         raise ValueError(f"one stream of shape (1, T) is needed for each of these, got {shapes}")
 
 
+def check_drawn(anchors: Tensor, anchor_valid: Tensor) -> None:
+    """Raise unless the two are what `select_anchors` returns."""
+    if anchors.ndim != 1 or anchor_valid.shape != anchors.shape:
+        raise ValueError(
+            f"anchors and anchor_valid must both be (A,), got {tuple(anchors.shape)} and {tuple(anchor_valid.shape)}"
+        )
+    if anchors.is_floating_point() or anchor_valid.dtype != torch.bool:
+        raise ValueError(
+            f"anchors must be integers and anchor_valid bool, got {anchors.dtype} and {anchor_valid.dtype}"
+        )
+
+
 def _document_keys(remaining: Tensor, given: Tensor | None) -> Tensor:
     if given is not None:
         check_stream(document_remaining=remaining[None], document_keys=given)

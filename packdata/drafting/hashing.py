@@ -9,6 +9,9 @@ torch has no wrapping unsigned arithmetic that every backend and compiler agrees
 both multipliers are below 2³¹: no product reaches 2⁶³ and nothing ever overflows.
 """
 
+import operator
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -42,11 +45,9 @@ def slot_words(key: int | Tensor, document_keys: Tensor, offsets: Tensor, *, sal
         Two int64 tensors of that shape, values in [0, 2³²).
 
     Raises:
-        ValueError: If an int ``key`` has more than 64 bits.
+        ValueError: If ``key`` is neither, or an int of more than 64 bits.
     """
-    if isinstance(key, int) and not -(2**63) <= key < 2**63:
-        raise ValueError(f"key must fit into 64 bits, got {key}")
-    key = torch.full((), key, device=offsets.device) if isinstance(key, int) else key
+    key = _as_tensor(key, offsets)
     values = [value.to(torch.int64) for value in (key, document_keys, offsets)]
     words = []
     for lane in (0x243F6A88, 0x85A308D3):  # digits of pi
@@ -55,3 +56,17 @@ def slot_words(key: int | Tensor, document_keys: Tensor, offsets: Tensor, *, sal
             word = mix32(mix32(word ^ (value & _WORD)) ^ ((value >> 32) & _WORD))
         words.append(word)
     return words[0], words[1]
+
+
+def _as_tensor(key: Any, like: Tensor) -> Tensor:
+    if isinstance(key, Tensor):
+        if key.ndim or key.is_floating_point():
+            raise ValueError(f"key must be an int or a 0-d integer tensor, got {key.dtype} of shape {tuple(key.shape)}")
+        return key
+    if not isinstance(key, int):
+        if not hasattr(key, "__index__"):
+            raise ValueError(f"key must be an int or a 0-d integer tensor, got {key!r}")
+        key = operator.index(key)  # numpy's integers
+    if not -(2**63) <= key < 2**63:
+        raise ValueError(f"key must fit into 64 bits, got {key}")
+    return torch.full((), key, device=like.device)

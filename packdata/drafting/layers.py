@@ -14,6 +14,7 @@ For a stack of ``n`` decoder layers (0 … n − 1), the states between layers a
 counts how many layers have run (``aux_hidden_state_layers``).
 """
 
+from numbers import Integral
 from typing import Any, Literal
 
 from torch import nn
@@ -55,6 +56,8 @@ def convert_layer(layer: int, *, source: LayerNumber, to: LayerNumber, num_layer
 
 def check_layer(layer: int, at: LayerNumber, num_layers: int, *, described: str = "") -> None:
     """Raise unless ``layer`` is the number of a state between layers."""
+    if isinstance(layer, bool) or not isinstance(layer, Integral):
+        raise ValueError(f"layers must be numbers, got {layer!r}")
     last = num_layers if at == "vllm" else num_layers - 1
     if 0 <= layer <= last:
         return

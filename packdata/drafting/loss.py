@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
+from packdata.drafting.anchors import check_stream
 from packdata.drafting.targets import DraftTargets
 from packdata.kernels.head import MAX_LOGITS_BYTES
 from packdata.losses import LossSum
@@ -43,6 +44,7 @@ def draft_loss(
         >>> loss.total, loss.count  # half of log 4
         (tensor(0.6931), tensor(0.5000))
     """
+    check_stream(input_ids=input_ids)
     slots = targets.label_weight.numel()
     if hidden.shape[:2] != (1, slots) or hidden.ndim != 3 or weight.ndim != 2 or weight.shape[1] != hidden.shape[2]:
         raise ValueError(

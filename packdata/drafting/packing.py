@@ -9,6 +9,7 @@ from torch import Tensor
 from packdata.batches import PackedBatch, StaticBuffers
 from packdata.kernels.index import PackIndex
 from packdata.layout import IGNORE_INDEX
+from packdata.samplers.dealing import require_at_least
 
 _PADS = {"targets": IGNORE_INDEX, "document_ids": -1}
 
@@ -55,6 +56,7 @@ def pack_hidden_states(
         (tensor([[11, 12, 13, 21,  0,  0]]), tensor([[4., 4., 4., 4., 0., 0.]]))
     """
     _check(states, batch, last_hidden, last_hidden_norm)
+    require_at_least(padding_segment, 1, "padding_segment")
     tokens = batch.num_tokens
     size = _stream_size(tokens, pad_to, out)
     index = PackIndex.from_mask(batch.document_ids >= 0, count=tokens, capacity=size)

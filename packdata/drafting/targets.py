@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from packdata.drafting.anchors import check_stream
+from packdata.drafting.anchors import check_drawn, check_stream
 from packdata.layout import IGNORE_INDEX
 
 
@@ -66,6 +66,7 @@ def draft_targets(
         (tensor([[1, 2, 2]]), tensor([[0., 1., 0.]]))
     """
     check_stream(labels=labels, document_remaining=document_remaining, position_ids=position_ids)
+    check_drawn(anchors, anchor_valid)
     if block_size < 1:
         raise ValueError(f"block_size must be at least 1, got {block_size}")
     if decay is not None and not decay > 0:
@@ -75,7 +76,8 @@ def draft_targets(
     label_index = (anchors[:, None] + ahead).clamp(max=labels.shape[1] - 1)
     inside = (ahead >= 1) & (ahead <= document_remaining[0, anchors][:, None])
     trained = anchor_valid[:, None] & inside & (labels[0, label_index] != IGNORE_INDEX)
-    weights = torch.exp(-(ahead - 1) / decay) if decay is not None else torch.ones_like(ahead)
+    # Nothing is -1 tokens from a prediction, and exp would make that place infinite where the decay is quick.
+    weights = torch.exp(-(ahead - 1).clamp(min=0) / decay) if decay is not None else torch.ones_like(ahead)
     slot_positions = position_ids[0, anchors][:, None] + places
     return DraftTargets(label_index, trained * weights.to(torch.float32), slot_positions.reshape(-1))
 

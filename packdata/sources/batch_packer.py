@@ -8,7 +8,7 @@ import pyarrow as pa
 from packdata.planning.edge import no_type_check
 from packdata.planning.policy import Policy, Strategy
 
-from .packing import pack_table
+from .packing import named_columns, pack_table
 from .tables import open_source
 
 
@@ -58,7 +58,7 @@ class BatchPacker:
         self.budget = policy.budget
         self.policy: dict[str, Any] = {"strategy": strategy, "overlong": overlong}
         self.policy |= {"max_documents": max_documents, "align": align}
-        self.drop_columns = sorted(drop_columns)
+        self.drop_columns = named_columns(drop_columns)
         self.markers: dict[str, Any] = {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id}
 
     def __repr__(self) -> str:

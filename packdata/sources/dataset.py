@@ -17,7 +17,7 @@ from packdata.planning.policy import Policy
 
 from .documents import Documents
 from .ledgers import with_ledger
-from .packing import gather_batches, packable, packed_schema
+from .packing import gather_batches, named_columns, packable, packed_schema
 from .planned import PlanOptions, Untargeted, plan_documents
 from .storage import is_stored, load, store, write_json, write_packed
 
@@ -66,7 +66,7 @@ def pack_dataset(
         >>> pack_dataset(documents, budget=4)[:]
         {'input_ids': [[1, 2, 3, 6], [4, 5]], 'seq_lengths': [[3, 1], [2]]}
     """
-    options: dict[str, Any] = {"untargeted": untargeted, "drop_columns": sorted(drop_columns)}
+    options: dict[str, Any] = {"untargeted": untargeted, "drop_columns": named_columns(drop_columns)}
     options |= {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id}
     if isinstance(dataset, datasets.DatasetDict):
         return datasets.DatasetDict(_pack_splits(dataset, budget, output_dir, options | dict(policy)))

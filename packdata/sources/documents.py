@@ -58,6 +58,8 @@ class Documents:
         opened = open_source(source)
         # A dataset pickles as the path of its memory map; anything else as the Arrow table that it is by now.
         self._source = source if isinstance(source, datasets.Dataset) else opened.table
+        if isinstance(columns, str) or not (columns is None or isinstance(columns, Sequence)):
+            raise ValueError(f"columns must be several names, such as ['labels'], got {columns!r}")
         self._names = None if columns is None else list(columns)
         self._markers = Markers(bos=bos_token_id, eos=eos_token_id)
         self._selected: Array | None = None
@@ -169,6 +171,13 @@ class Documents:
         outside = (documents < 0) | (documents >= len(self))
         if outside.any():
             raise IndexError(f"a pack has document {documents[np.argmax(outside)]}, but there are {len(self)}")
+        backward = (spans.starts < 0) | (spans.lengths < 0)
+        if backward.any():
+            at = int(np.argmax(backward))
+            raise ValueError(
+                f"a pack wants {spans.lengths[at]} tokens from {spans.starts[at]} on of document {documents[at]}: "
+                "neither may be negative"
+            )
         beyond = stops > self._lengths_of(documents)
         if beyond.any():
             at = int(np.argmax(beyond))

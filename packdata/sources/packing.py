@@ -21,7 +21,7 @@ from packdata.planning.plan import Array
 from .documents import Documents
 from .planned import PlanOptions, Untargeted, plan_documents, spans_of, windows
 from .ragged import is_per_token
-from .supervision import MASKS, fold_labels, is_supervised, label_dtype
+from .supervision import MASKS, check_labels, check_supervision, fold_labels, is_supervised, label_dtype
 from .tables import open_source
 
 
@@ -76,16 +76,33 @@ def packable(source: Any, drop_columns: Collection[str] = (), **markers: int | N
     table = open_source(source).table
     source = source if isinstance(source, datasets.Dataset) else table  # lists are made Arrow once
     names = table.column_names
-    unknown = sorted(set(drop_columns) - set(names))
+    unknown = [name for name in named_columns(drop_columns) if name not in names]
     if unknown or "input_ids" in drop_columns:
         raise ValueError(f"drop_columns must name columns beside 'input_ids', got {unknown or 'input_ids'} of {names}")
     kept = [name for name in names if name not in drop_columns]
     left = [name for name in kept if not is_per_token(table.column(name)) and name != "input_ids"]
     if left:
         raise ValueError(f"columns {left} have no value per token, so they cannot be packed: name them in drop_columns")
+    if "seq_lengths" in kept:
+        raise ValueError(
+            "column 'seq_lengths' says that these rows are packs: give the documents that they were made of, or name "
+            "it in drop_columns if each row is one document all the same"
+        )
     documents = Documents(source, kept, **markers)
     _refuse_padding(documents)
+    check_supervision(documents.columns)
     return documents
+
+
+def named_columns(drop_columns: Collection[str]) -> list[str]:
+    """Sort the names of columns to leave behind.
+
+    Raises:
+        ValueError: If it is a single name, whose letters would be taken for names.
+    """
+    if isinstance(drop_columns, str) or not isinstance(drop_columns, Collection):
+        raise ValueError(f"drop_columns must be several names, such as ['text'], got {drop_columns!r}")
+    return sorted(drop_columns)
 
 
 def gather_batches(documents: Documents, plan: Plan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -122,6 +139,7 @@ def gather_spans(documents: Documents, spans: Pack) -> dict[str, Array]:
     flat = {"input_ids": read("input_ids")}
     if is_supervised(names):
         flat["labels"] = fold_labels(read, names, spans.lengths)
+        check_labels(flat["labels"], spans)
     others = [name for name in names if name not in ("input_ids", "labels", *MASKS)]
     return flat | {name: read(name) for name in others} | {"seq_lengths": spans.lengths.copy()}
 

@@ -27,7 +27,7 @@ from packdata.planning.randomness import Seed
 from packdata.ranks import resolve_rank
 
 from .documents import Documents
-from .packing import gather_spans, packable
+from .packing import gather_spans, named_columns, packable
 from .planned import PlanOptions, Untargeted, check_untargeted, plan_documents
 from .streams import Mark, Window, open_stream, read_windows
 
@@ -129,7 +129,7 @@ class StreamPacker(IterableDataset[dict[str, Array]]):
         check_untargeted(untargeted)
         self._stream = open_stream(source)
         self.split, self.packs_per_rank, self.untargeted = split, packs_per_rank, untargeted
-        self.drop_columns = sorted(drop_columns)
+        self.drop_columns = named_columns(drop_columns)
         self.markers = {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id}
         self._epoch = torch.zeros((), dtype=torch.int64)
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]  # seen by workers that live on

@@ -1,12 +1,15 @@
 """Masks and labels of documents, folded into the one column that trainers keep: ``labels``."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from packdata.layout import IGNORE_INDEX
+from packdata.planning import Pack
 from packdata.planning.plan import Array
+
+from .ragged import RaggedColumn
 
 MASKS = ("completion_mask", "assistant_masks")
 """Columns that say which tokens are to be learnt (un-shifted, non-zero = learnt)."""
@@ -61,3 +64,23 @@ def fold_labels(read: Read, names: Collection[str], lengths: Array) -> Array:
 def label_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the narrowest signed dtype that holds the token ids and ``IGNORE_INDEX``."""
     return np.dtype(np.int64) if dtype == np.uint64 else np.promote_types(dtype, np.int8)
+
+
+def check_supervision(columns: Mapping[str, RaggedColumn]) -> None:
+    """Raise if labels are no integers, or a mask is of floats."""
+    for name, kinds in {"labels": "iu", **dict.fromkeys(MASKS, "biu")}.items():
+        if name in columns and columns[name].dtype.kind not in kinds:
+            wanted = "integers" if name == "labels" else "booleans or integers"
+            raise ValueError(f"column {name!r} must hold {wanted}, got {columns[name].type}")
+
+
+def check_labels(labels: Array, spans: Pack) -> None:
+    """Raise if a label of joined spans is neither a token id nor ``IGNORE_INDEX``."""
+    wrong = (labels < 0) & (labels != IGNORE_INDEX)
+    if wrong.any():
+        token = int(np.argmax(wrong))
+        span = int(np.searchsorted(np.cumsum(spans.lengths, dtype=np.int64), token, side="right"))
+        raise ValueError(
+            f"document {spans.documents[span]}: labels must be token ids or {IGNORE_INDEX} (not learnt), got "
+            f"{labels[token]}; write {IGNORE_INDEX} where another library's ignore index stands"
+        )

@@ -1,6 +1,6 @@
 """What users hand over as documents, seen as one Arrow table and the order of its rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +84,8 @@ def _column(name: str, values: Any) -> pa.ChunkedArray:
         return values
     if isinstance(values, pa.Array):
         return pa.chunked_array([values])
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+        raise ValueError(f"column {name!r} must have one entry per document, got {type(values).__name__}")
     values = list(values)
     if values and (np.isscalar(values[0]) or np.ndim(values[0]) == 0):
         return pa.chunked_array([pa.array(values)])
