@@ -14,7 +14,6 @@ For a stack of ``n`` decoder layers (0 … n − 1), the states between layers a
 counts how many layers have run (``aux_hidden_state_layers``).
 """
 
-from numbers import Integral
 from typing import Any, Literal
 
 from torch import nn
@@ -54,9 +53,9 @@ def convert_layer(layer: int, *, source: LayerNumber, to: LayerNumber, num_layer
     return converted
 
 
-def check_layer(layer: int, at: LayerNumber, num_layers: int, *, described: str = "") -> None:
+def check_layer(layer: Any, at: LayerNumber, num_layers: int, *, described: str = "") -> None:
     """Raise unless ``layer`` is the number of a state between layers."""
-    if isinstance(layer, bool) or not isinstance(layer, Integral):
+    if isinstance(layer, bool) or not hasattr(layer, "__index__"):
         raise ValueError(f"layers must be numbers, got {layer!r}")
     last = num_layers if at == "vllm" else num_layers - 1
     if 0 <= layer <= last:
