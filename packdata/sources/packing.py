@@ -71,7 +71,7 @@ def pack_table(
     return pa.Table.from_batches(gather_batches(documents, plan, schema), schema), plan.ledger
 
 
-def packable(source: Any, drop_columns: Collection[str] = (), **markers: int | None) -> Documents:
+def packable(source: Any, drop_columns: Any = (), **markers: int | None) -> Documents:
     """Open documents to be packed: each column is per token, or named in ``drop_columns``."""
     table = open_source(source).table
     source = source if isinstance(source, datasets.Dataset) else table  # lists are made Arrow once
@@ -94,7 +94,7 @@ def packable(source: Any, drop_columns: Collection[str] = (), **markers: int | N
     return documents
 
 
-def named_columns(drop_columns: Collection[str]) -> list[str]:
+def named_columns(drop_columns: Any) -> list[str]:
     """Sort the names of columns to leave behind.
 
     Raises:
