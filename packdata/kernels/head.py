@@ -9,6 +9,7 @@ everything after them are float32 (float64 from float64). CUDA multiplies low pr
 the operands are widened first, which loses nothing.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,8 +44,8 @@ class Head:
     accumulate: torch.dtype = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.softcap is not None and not self.softcap > 0:
-            raise ValueError(f"softcap must be positive, or None, got {self.softcap}")
+        if self.softcap is not None and not 0 < self.softcap < math.inf:
+            raise ValueError(f"softcap must be positive and finite, or None for none, got {self.softcap}")
         if not self.temperature > 0:
             raise ValueError(f"temperature must be positive, got {self.temperature}")
         object.__setattr__(self, "accumulate", torch.promote_types(self.compute, torch.float32))
@@ -95,7 +96,7 @@ class Head:
         wide = self.accumulate.itemsize * (1 + (self.softcap is not None) + more_buffers)
         narrow = self.compute.itemsize if self.compute != self.accumulate else 0
         row_bytes = vocabulary * (wide + narrow)
-        step = self.max_logits_bytes // max(row_bytes, 1)
+        step = int(self.max_logits_bytes // max(row_bytes, 1))
         if step < 1:
             raise ValueError(
                 f"max_logits_bytes must have room for one row of {vocabulary} logits, {row_bytes} bytes here, "
@@ -126,7 +127,7 @@ def pack_targets(
     index = PackIndex.from_mask(signed != IGNORE_INDEX, count=num_targets)
     if not index.fixed:  # else looking at the targets would wait for the device, whose kernel asserts
         _require_vocabulary(signed.view(targets.shape), weight.shape[0])
-    return index, index.pack(hidden.reshape(1, -1, hidden.shape[-1])), index.pack(signed)
+    return index, index.pack(hidden.reshape(1, targets.numel(), hidden.shape[-1])), index.pack(signed)
 
 
 def _require_shapes(hidden: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None) -> None:
