@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 # --- drafting
 
@@ -123,7 +123,7 @@ def report_numbers(packs, *, budget):
 
 
 def bucket_batches(lengths, *, budget, boundaries, padded=False):
-    """Lengths of each batch, one document at a time from the longest down: the fullest of its bucket, or a rectangle."""
+    """Lengths of each batch, document by document from the longest down: the fullest of its bucket, or a rectangle."""
     batches = []
     for low, high in pairwise([0, *(edge for edge in boundaries if edge < budget), budget]):
         bucket = []
@@ -173,7 +173,7 @@ def dense_head(
     hidden, weight, targets, *, bias=None, softcap=None, temperature=1.0, z_loss=0.0, weights=None, dtype=torch.float32
 ):
     """All logits at once: the weighted sum, and log-probabilities and entropies (0 without a target) in ``dtype``."""
-    logits = F.linear(hidden, weight, bias).to(dtype)
+    logits = functional.linear(hidden, weight, bias).to(dtype)
     if softcap is not None:
         logits = softcap * torch.tanh(logits / softcap)
     log_probabilities = (logits / temperature).log_softmax(-1)
@@ -529,7 +529,7 @@ def document_attends(
     prefix_lengths: list[int] | None = None,
 ) -> bool:
     """Whether one slot of the flattened rows sees another."""
-    for segment, (start, end) in enumerate(zip(cu_seqlens, cu_seqlens[1:], strict=False)):
+    for segment, (start, end) in enumerate(pairwise(cu_seqlens)):
         if start <= query < end:
             if not start <= key < end:
                 return False

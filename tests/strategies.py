@@ -1,6 +1,7 @@
 """Hypothesis strategies: what users may hand to packdata."""
 
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import oracles
@@ -284,7 +285,7 @@ def mask_kinds(draw, cu_seqlens):
     """Every kind of document mask, as keyword arguments."""
     kind = draw(st.sampled_from(["causal", "bidirectional", "window", "both ways in a window", "prefix"]))
     if kind == "prefix":
-        lengths = [end - start for start, end in zip(cu_seqlens, cu_seqlens[1:], strict=False)]
+        lengths = [end - start for start, end in pairwise(cu_seqlens)]
         return {"prefix_lengths": [draw(st.integers(0, length)) for length in lengths]}
     window = draw(st.integers(1, 10)) if "window" in kind else None
     return {"causal": kind in ("causal", "window"), "window": window}
