@@ -166,6 +166,13 @@ def test_what_does_not_fit_together_is_refused(shape, options, message):
         pack_hidden_states(torch.zeros(shape), padded_batch(features_of([3, 2])), **options)
 
 
+def test_alignment_slots_stay_behind():
+    features = features_of([3, 5])
+    batch = PackingCollator(layout="rows", align=4)(features)
+    found = pack_hidden_states(states_of(batch), batch, pad_to=9)
+    assert_same_batch(found, PackingCollator(9)(features), but=["hidden_states"])
+
+
 def test_a_batch_whose_documents_see_each_other_is_refused():
     batch = PackingCollator(layout="rows", cross_document_attention=True)(features_of([3, 2]))
     with pytest.raises(ValueError, match=r"the batch was made with cross_document_attention"):

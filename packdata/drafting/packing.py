@@ -117,5 +117,6 @@ def _stream(batch: PackedBatch, index: PackIndex, padding_segment: int) -> Packe
             columns[key] = torch.where(exists, index.pack(value), pad)[None]
     columns["cu_seqlens"] = torch.tensor(bounds, dtype=torch.int32).to(device, non_blocking=True)
     columns["document_starts"] = tuple(ends[:-1])
+    columns["align"] = 1  # alignment slots are padding, which stays behind
     columns["max_seqlen"] = max((end - start for start, end in pairwise(bounds)), default=0)
     return PackedBatch(columns)
