@@ -263,6 +263,7 @@ def test_compiled_code_calls_it_as_it_is():
     [
         ({"targets": torch.zeros(3, 4, dtype=torch.int64)}, r"targets must have the shape .*\(2, 3\), got \(3, 4\)"),
         ({"targets": torch.zeros(2, 3)}, "targets must be integers, got torch.float32"),
+        ({"targets": [[1, 1, 1], [1, 1, 1]]}, "targets must be a tensor, got list: torch.as_tensor makes one"),
         ({"targets": torch.tensor([[0, 9, 1], [1, 1, 1]])}, OUTSIDE.format(9)),
         ({"targets": torch.tensor([[0, -1, 1], [1, 1, 1]])}, OUTSIDE.format(-1)),
         ({"weight": torch.zeros(9, 5)}, r"hidden must have shape \(..., H\) .* got \(2, 3, 4\) and \(9, 5\)"),

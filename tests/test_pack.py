@@ -293,6 +293,8 @@ def test_autocast_leaves_the_dtype_alone():  # L4
         (torch.zeros(2, 3, 4), torch.ones(3, 2), r"first two dimensions of x \(2, 3, 4\), got \(3, 2\)"),
         (torch.zeros(6), torch.ones(2, 3), "first two dimensions of x"),
         (torch.zeros(2, 3, device="meta"), torch.ones(2, 3), "mask must be on the device of x meta, got cpu"),
+        ([[1, 2, 3]], torch.ones(1, 3), "x must be a tensor, got list: torch.as_tensor makes one"),
+        (torch.zeros(1, 3), [[1, 0, 1]], "mask must be a tensor, got list: torch.as_tensor makes one"),
     ],
 )
 def test_a_mask_that_does_not_fit_is_refused(x, mask, message):

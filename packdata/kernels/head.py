@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packdata.kernels.index import PackIndex
+from packdata.kernels.index import PackIndex, require_tensors
 from packdata.layout import IGNORE_INDEX
 
 MAX_LOGITS_BYTES = 2**28
@@ -53,6 +53,7 @@ class Head:
     @classmethod
     def of(cls, hidden: Tensor, weight: Tensor, **options: Any) -> "Head":
         """Read dtype and device off the tensors: autocast's dtype where it is on, else the wider of the two."""
+        require_tensors(hidden=hidden, weight=weight)
         compute = torch.promote_types(hidden.dtype, weight.dtype)
         if torch.is_autocast_enabled(hidden.device.type) and compute != torch.float64:
             compute = torch.get_autocast_dtype(hidden.device.type)
@@ -121,6 +122,7 @@ def pack_targets(
     Raises:
         ValueError: If shapes, dtypes or devices do not fit, or a target is no token of the vocabulary.
     """
+    require_tensors(targets=targets)
     _require_shapes(hidden, weight, targets, bias)
     _require_devices(hidden, weight=weight, targets=targets, bias=bias)
     signed = targets.to(torch.int64).reshape(1, -1)  # uint8 would take 156 for IGNORE_INDEX

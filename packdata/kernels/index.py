@@ -64,8 +64,7 @@ class PackIndex:
             >>> index.pack(torch.tensor([[5, 6, 7]])), bool(index.overflow)
             (tensor([5, 7, 0]), False)
         """
-        if not isinstance(mask, Tensor):
-            raise ValueError(f"mask must be a tensor, got {type(mask).__name__}: torch.as_tensor makes one")
+        require_tensors(mask=mask)
         if mask.ndim != 2:
             raise ValueError(f"mask must be 2-dimensional, (B, S), got shape {tuple(mask.shape)}")
         active = mask != 0
@@ -109,6 +108,7 @@ class PackIndex:
         Raises:
             ValueError: If ``x`` does not begin with the mask's shape, or is on another device.
         """
+        require_tensors(x=x)
         if x.shape[:2] != self.active.shape:
             raise ValueError(f"mask must have the first two dimensions of x {tuple(x.shape)}, got {self._shape}")
         self._require_device(x, "x")
@@ -133,6 +133,7 @@ class PackIndex:
         Raises:
             ValueError: If ``packed`` has another number of rows, or is on another device.
         """
+        require_tensors(packed=packed)
         self._require_rows(packed)
         self._require_device(packed, "packed")
         count = self.active.numel()
@@ -177,6 +178,13 @@ class PackIndex:
             torch._check(packed.shape[0] == self.size)  # type: ignore[no-untyped-call]
         elif packed.shape[0] != self.size:
             raise ValueError(f"packed must have one row per active slot of the mask, {self.size}, got {len(packed)}")
+
+
+def require_tensors(**values: Any) -> None:
+    """Raise unless all of these are tensors."""
+    for name, value in values.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} must be a tensor, got {type(value).__name__}: torch.as_tensor makes one")
 
 
 def _fixed_index(active: Tensor, size: int, count: int | None) -> PackIndex:
