@@ -152,6 +152,14 @@ def test_boundaries_alone_cannot_keep_alignment_apart_in_both_directions(lengths
     attention_kwargs(collate(lengths, pad_to=16), backend=backend, causal=False)
 
 
+@pytest.mark.parametrize("lengths", [[3], [3, 4], [4, 3]])
+@pytest.mark.parametrize("backend", ["eager", "sdpa", "flex", "flash", "varlen"])
+def test_no_backend_keeps_alignment_apart_within_one_segment(lengths, backend):
+    with pytest.raises(ValueError, match=r"causal=False .* alignment slots.* align=1"):
+        attention_kwargs(collate(lengths, align=4, cross_document_attention=True), backend=backend, causal=False)
+    attention_kwargs(collate([4, 8], align=4, cross_document_attention=True), backend=backend, causal=False)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

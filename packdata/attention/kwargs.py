@@ -164,6 +164,8 @@ def _token_ends(batch: PackedBatch) -> list[int]:
 
 def _has_alignment(batch: PackedBatch) -> bool:
     """Say whether a document is followed by padding of its own segment, as far as the host knows."""
+    if any(length % batch.align for length in batch.lengths):
+        return True
     slots = batch.input_ids.shape[1]
     starts, ends = batch.document_starts, _token_ends(batch)
     gap = any(
@@ -177,6 +179,11 @@ def _has_alignment(batch: PackedBatch) -> bool:
 def _token_boundaries(batch: PackedBatch) -> Tensor:
     """Cut the alignment slots off their documents: boundaries for a mask in both directions."""
     if batch.policy.cross_document_attention:
+        if _has_alignment(batch):
+            raise ValueError(
+                "causal=False with cross_document_attention would let documents see the alignment slots between them: "
+                "collate with align=1"
+            )
         return batch.cu_seqlens
     ends = torch.tensor(_token_ends(batch), dtype=torch.int32).to(batch.cu_seqlens.device, non_blocking=True)
     return torch.cat([batch.cu_seqlens, ends]).sort().values
