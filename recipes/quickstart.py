@@ -20,7 +20,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 import packdata
 from packdata.kernels.registry import kernel_registry
 from packdata.losses import LossSum, loss_scale
-from packdata.sources.topics import topic_texts
+from packdata.sources.topics import topic_paragraphs
 
 BUDGET = 2048
 BUCKETS = (32, 64, 128, 256, 512, 1024)
@@ -29,7 +29,7 @@ pack = kernel_registry.get_op("pack")
 
 def read_documents(vocabulary: int) -> packdata.Documents:
     """Make one document of each paragraph: its topic's name as a prompt, its text as what is to be learnt."""
-    paragraphs = [(name, part) for name, text in topic_texts().items() for part in text.split("\n\n")]
+    paragraphs = topic_paragraphs()
     tokenizer = tokenizers.ByteLevelBPETokenizer()
     tokenizer.train_from_iterator((part for _, part in paragraphs), vocab_size=vocabulary, show_progress=False)
     prompts = [tokenizer.encode(f"{name}: ").ids for name, _ in paragraphs]
@@ -104,11 +104,11 @@ def print_histogram(lengths: np.ndarray) -> None:
 
 
 def tiny_model(vocabulary: int) -> Qwen3ForCausalLM:
-    """Make a randomly initialised Qwen3-style model of about a million parameters."""
+    """Make a randomly initialised Qwen3-style model of a few hundred thousand parameters."""
     torch.manual_seed(0)
     config = Qwen3Config(
-        vocab_size=vocabulary, hidden_size=128, intermediate_size=384, num_hidden_layers=3, head_dim=32,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=BUDGET, tie_word_embeddings=True,
+        vocab_size=vocabulary, hidden_size=96, intermediate_size=256, num_hidden_layers=2, head_dim=32,
+        num_attention_heads=3, num_key_value_heads=1, max_position_embeddings=BUDGET, tie_word_embeddings=True,
     )  # fmt: skip
     return Qwen3ForCausalLM(config)
 
@@ -117,10 +117,10 @@ def main() -> None:
     """Run the whole trip and print what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to train on packed batches")
-    parser.add_argument("--vocabulary", type=int, default=4096, help="size of the BPE vocabulary trained on the spot")
+    parser.add_argument("--vocabulary", type=int, default=2048, help="size of the BPE vocabulary trained on the spot")
     parser.add_argument("--smoke", action="store_true", help="a few steps only")
     options = parser.parse_args()
-    seconds = 4.0 if options.smoke else options.seconds
+    seconds = 8.0 if options.smoke else options.seconds
 
     documents = read_documents(options.vocabulary)
     print(f"{len(documents)} documents, {int(documents.lengths.sum())} tokens")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from packdata.batches import PackingCollator
 from packdata.drafting import BlockDrafter, DrafterGeometry, StaticBlocks, add_noise
-from recipes.benchmark_drafting import packed_loss, per_document_loss
+from benchmark_drafting import packed_loss, per_document_loss
 
 WIDTH, CAPTURED, VOCABULARY = 8, 2, 11
 GEOMETRY = DrafterGeometry(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from packdata.batches.dialects import to_transformers
 from packdata.batches.packed_batch import PackedBatch
+from packdata.layout import IGNORE_INDEX
 
 from .calls import Refusal, as_in_evaluation, call, differences, move_to_model
 from .causes import Repair, find_cause
@@ -178,5 +179,5 @@ def _alone(batch: PackedBatch, document: int) -> PackedBatch:
         lengths=(length,),
         document_starts=(0,),
         max_seqlen=length,
-        num_targets=int((parts["targets"] != -100).sum()),
+        num_targets=int((parts["targets"] != IGNORE_INDEX).sum()),
     )

@@ -2,7 +2,7 @@
 
 import copy
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -207,7 +207,7 @@ class Documents:
         return sum(self._missing(documents), stop - start) if self._markers else stop - start
 
 
-def _numbers(items: Sequence[Any], count: int) -> Array:
+def _numbers(items: Collection[Any], count: int) -> Array:
     """Return document numbers as indices from 0, int64."""
     numbers = np.fromiter(map(operator.index, items), np.int64, len(items))
     outside = (numbers < -count) | (numbers >= count)
