@@ -56,3 +56,14 @@ def test_a_document_without_room_for_a_block_is_refused():
         acceptance_length(
             ScriptedDrafter(torch.zeros(9, dtype=torch.int64)), torch.eye(3), stream, prompt_length=2, block_size=2
         )
+
+
+def test_a_stream_without_documents_is_refused():
+    with pytest.raises(ValueError, match=r"at least one document to replay, got none"):
+        acceptance_length(
+            ScriptedDrafter(torch.zeros(9, dtype=torch.int64)),
+            torch.eye(3),
+            PackingCollator()([]),
+            prompt_length=2,
+            block_size=2,
+        )

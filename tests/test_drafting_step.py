@@ -150,3 +150,5 @@ def test_the_drafters_geometry_is_its_own():
     assert states.shape == (1, 4, WIDTH)
     with pytest.raises(ValueError, match=r"kv_heads must divide heads and head_dim must be even, got 2, 3 and 6"):
         DrafterGeometry(hidden_size=8, captured=1, heads=3, kv_heads=2, head_dim=6)
+    with pytest.raises(ValueError, match=r"kv_heads must be an integer of at least 1, got 0"):
+        DrafterGeometry(hidden_size=8, captured=1, kv_heads=0)

@@ -29,8 +29,10 @@ def acceptance_length(
         Tokens per pass of the target, from 1 to ``block_size``. Waits for the device.
 
     Raises:
-        ValueError: If a document has no room for a block behind its prompt.
+        ValueError: If there is no document, or one has no room for a block behind its prompt.
     """
+    if not stream.lengths:
+        raise ValueError("stream must hold at least one document to replay, got none")
     tokens = passes = 0
     for document, (start, length) in enumerate(zip(stream.document_starts, stream.lengths, strict=True)):
         if length < prompt_length + block_size:

@@ -18,6 +18,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
 from packdata.drafting.anchor_windows import AnchorWindows
+from packdata.samplers.dealing import require_at_least
 
 AnchorMask = Tensor | BlockMask | AnchorWindows
 
@@ -47,6 +48,8 @@ class DrafterGeometry:
     rope_theta: float = 10_000.0
 
     def __post_init__(self) -> None:
+        for name in ("hidden_size", "captured", "layers", "heads", "kv_heads", "head_dim", "intermediate_size"):
+            require_at_least(getattr(self, name), 1, name)
         if self.heads % self.kv_heads or self.head_dim % 2:
             raise ValueError(
                 f"kv_heads must divide heads and head_dim must be even, "
