@@ -47,6 +47,7 @@ def test_the_description_has_a_line_per_platform_and_op():
     [
         (lambda ops: ops.get_op("unpack"), r"unknown op 'unpack' on platform '.*': known are pack"),
         (lambda ops: ops.get_op("pack", "tpu"), r"unknown platform 'tpu': known are cpu, cuda, rocm, mps"),
+        (lambda ops: ops.get_op("pack", ""), "unknown platform ''"),
         (lambda ops: ops.available("tpu"), "unknown platform 'tpu'"),
         (lambda ops: ops.register("x", torch.gather, platform="tpu"), "unknown platform 'tpu'"),
         (lambda ops: ops.register("x", 3, platform="cpu"), "implementation of 'x' must be callable, got 3"),

@@ -78,7 +78,7 @@ class KernelRegistry:
         return "\n".join(lines)
 
     def _of(self, platform: str | None) -> dict[str, Any]:
-        platform = platform or this_platform()
+        platform = this_platform() if platform is None else platform
         if platform not in self._ops:
             raise ValueError(f"unknown platform {platform!r}: known are {', '.join(PLATFORMS)}")
         return self._ops[platform]
