@@ -172,7 +172,7 @@ class PackingCollator:
             lengths=tuple(geometry.lengths.tolist()),
             document_starts=tuple(geometry.starts.tolist()),
             align=int(self.align),
-            max_seqlen=int(self._shape.constant_max_seqlen or np.diff(geometry.bounds).max()),
+            max_seqlen=int(self._shape.constant_max_seqlen or geometry.segment_sizes.max()),
             num_targets=int(np.count_nonzero(has_target)),
             cross_document_attention=self.cross_document_attention,
             cross_document_targets=self.cross_document_targets,

@@ -127,6 +127,11 @@ class Geometry:
         return slots.reshape(self.rows, self.width, *tail), tokens
 
     @cached_property
+    def segment_sizes(self) -> Array:
+        """Slots of each segment, shape ``(segments,)``."""
+        return self.bounds[1:] - self.bounds[:-1]
+
+    @cached_property
     def _token_slots(self) -> Array | None:
         """The slot of each token; None if they stand side by side from the first slot on."""
         before = np.cumsum(self.lengths) - self.lengths
@@ -136,7 +141,7 @@ class Geometry:
 
     def position_ids(self, offset: int) -> Array:
         """Count the slots of each segment from ``offset``, shape ``(rows, width)``."""
-        sizes, slots = np.diff(self.bounds), self.rows * self.width
+        sizes, slots = self.segment_sizes, self.rows * self.width
         if len(sizes) * _SHORT > slots:  # many short segments: no step of Python for each
             positions = np.arange(offset, slots + offset)
             positions -= np.repeat(self.bounds[:-1], sizes)
@@ -149,11 +154,9 @@ class Geometry:
         """Number each slot's document, -1 on padding, shape ``(rows, width)``."""
         numbers = np.full(2 * len(self.lengths) + 1, -1)  # padding, a document, padding, a document, …, padding
         numbers[1::2] = np.arange(len(self.lengths))
-        counts = np.empty_like(numbers)
-        counts[1::2] = self.lengths
-        ends = np.append(0, self.starts + self.lengths)
-        counts[::2] = np.append(self.starts, self.rows * self.width) - ends
-        return np.repeat(numbers, counts).reshape(self.rows, self.width)
+        edges = np.zeros(len(numbers) + 1, np.int64)
+        edges[1:-1:2], edges[2:-1:2], edges[-1] = self.starts, self.starts + self.lengths, self.rows * self.width
+        return np.repeat(numbers, edges[1:] - edges[:-1]).reshape(self.rows, self.width)
 
 
 def lay_out(lengths: Array, feature_of: Array, *, features: int, reach_of: Array | None, shape: Shape) -> Geometry:
@@ -192,6 +195,8 @@ def lay_out(lengths: Array, feature_of: Array, *, features: int, reach_of: Array
 
 
 def _padding_starts(used: Array, width: int, piece: int) -> Array:
+    if (used == width).all():
+        return used[:0]
     pieces = -((used - width) // piece)
     row = np.repeat(np.arange(len(used)), pieces)
     place = np.arange(len(row)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
@@ -217,8 +222,10 @@ def _check_rows(in_row: Array, row_of: Array, feature_of: Array, shape: Shape) -
 
 
 def _check_segments(bounds: Array, starts: Array, feature_of: Array, shape: Shape) -> None:
+    if shape.max_seqlen is None:
+        return
     sizes = np.diff(bounds)
-    if shape.max_seqlen is not None and sizes.max() > shape.max_seqlen:
+    if sizes.max() > shape.max_seqlen:
         index = int(np.argmax(sizes))
         feature = feature_of[np.searchsorted(starts, bounds[index])]
         raise ValueError(
