@@ -16,6 +16,7 @@ from .boundaries import Boundaries, find_tokens, read_boundaries
 from .reading import read_column
 
 SUPERVISION = ("labels", "completion_mask", "assistant_masks")
+_UINT64 = np.dtype(np.uint64)
 KNOWN = frozenset(("input_ids", "attention_mask", "seq_lengths", *SUPERVISION))
 
 
@@ -73,7 +74,7 @@ def read_features(features: Any, *, boundaries: Boundaries, declared: frozenset[
     """
     if isinstance(features, Mapping | str) or not isinstance(features, Iterable):
         raise ValueError(f"features must be a list of features, got one {type(features).__name__}")
-    mappings = [feature if isinstance(feature, Mapping) else {"input_ids": feature} for feature in features]
+    mappings = [feature if isinstance(feature, dict | Mapping) else {"input_ids": feature} for feature in features]
     keys = frozenset[str]().union(*mappings)
     input_ids, kept = read_column(mappings, "input_ids", "iu"), None
     _check_ids(input_ids)
@@ -105,8 +106,10 @@ def read_features(features: Any, *, boundaries: Boundaries, declared: frozenset[
 
 def _check_ids(input_ids: list[Array]) -> None:
     """Refuse ids that int64 cannot hold, which only uint64 has (a file read with another dtype than it was written)."""
+    if _UINT64 not in {ids.dtype for ids in input_ids}:
+        return
     for index, ids in enumerate(input_ids):
-        if ids.dtype == np.uint64 and ids.max(initial=0) >= 2**63:
+        if ids.dtype == _UINT64 and ids.max(initial=0) >= 2**63:
             raise ValueError(f"feature {index}: input_ids must be less than 2**63, got {ids.max()}")
 
 

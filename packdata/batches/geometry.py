@@ -177,10 +177,8 @@ def lay_out(lengths: Array, feature_of: Array, *, features: int, reach_of: Array
     by_rows = shape.layout == "rows"
     rows = max(features, 1) if by_rows else 1
     row_of = feature_of if by_rows else np.zeros_like(feature_of)
-    sizes = round_up(lengths, shape.align)
-    ends = np.cumsum(sizes)
-    used = np.diff(np.concatenate([[0], ends])[np.searchsorted(row_of, np.arange(rows + 1))])
-    in_row = ends - (np.cumsum(used) - used)[row_of]
+    sizes = lengths if shape.align == 1 else round_up(lengths, shape.align)
+    used, in_row = _fill_rows(np.cumsum(sizes), row_of, rows)
     _check_rows(in_row, row_of, feature_of, shape)
     width = max(round_up(int(used.max()), shape.unit), shape.unit)
     if rows * width > INT32_MAX:
@@ -189,9 +187,18 @@ def lay_out(lengths: Array, feature_of: Array, *, features: int, reach_of: Array
         )
     starts = row_of * width + in_row - sizes
     heads = starts if reach_of is None else starts[np.diff(reach_of, prepend=-1) != 0]
-    bounds = np.append(np.sort(np.append(heads, _padding_starts(used, width, shape.piece))), rows * width)
+    bounds = np.concatenate([heads, _padding_starts(used, width, shape.piece), [rows * width]])
+    bounds.sort()
     _check_segments(bounds, starts, feature_of, shape)
     return Geometry(rows=rows, width=width, starts=starts, lengths=lengths, bounds=bounds)
+
+
+def _fill_rows(ends: Array, row_of: Array, rows: int) -> tuple[Array, Array]:
+    """Count each row's used slots, and those up to the end of each document; ``ends``: the same in one long row."""
+    if rows == 1:
+        return (ends[-1:] if len(ends) else np.zeros(1, np.int64)), ends
+    before = np.concatenate([[0], ends])[np.searchsorted(row_of, np.arange(rows + 1))]
+    return before[1:] - before[:-1], ends - before[row_of]
 
 
 def _padding_starts(used: Array, width: int, piece: int) -> Array:
