@@ -5,6 +5,7 @@ import resource
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -302,3 +303,22 @@ def test_processes_that_write_the_same_folder_agree(long_documents, tmp_path):
     assert [writer.exitcode for writer in writers] == [0, 0, 0]
     packed = datasets.load_from_disk(tmp_path / "packed")
     assert packed.data.equals(pack_dataset(long_documents, 512).data)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that makes no files")
+def test_a_place_where_no_file_can_be_made_raises_rather_than_waits():
+    with pytest.raises(OSError, match="/proc"):
+        pack_dataset(datasets.Dataset.from_dict({"input_ids": [[1]]}), 4, output_dir="/proc/packs")
+
+
+def test_other_types_are_named():
+    documents = Documents([[1, 2], [3]])
+    plan = plan_packs(documents.lengths, 4)
+    with pytest.raises(TypeError, match="PackedDataset takes Documents and a Plan of their lengths, got list and Plan"):
+        PackedDataset([[1, 2], [3]], plan)
+    with pytest.raises(TypeError, match="got Documents and NoneType"):
+        PackedDataset(documents, None)
+    with pytest.raises(TypeError, match=r"ledger_of reads a datasets.Dataset or DatasetDict, got list"):
+        ledger_of([])
+    with pytest.raises(ValueError, match="groups must have one number for each of 1 documents"):
+        pack_dataset(datasets.Dataset.from_dict({"input_ids": [[1]]}), 4, groups="ab")

@@ -234,3 +234,23 @@ def test_boundaries_ascend(boundaries, message):
 def test_packs_that_cannot_be_are_refused_at_construction(lengths, options, message):
     with pytest.raises(ValueError, match=message):
         PackBatchSampler(lengths, **{"budget": 8, **options})
+
+
+@pytest.mark.parametrize(
+    ("sampler", "options", "message"),
+    [
+        (PackBatchSampler, {"shuffle": "no"}, "shuffle must be True or False, got 'no'"),
+        (LengthBucketBatchSampler, {"shuffle": None}, "shuffle must be True or False, got None"),
+        (LengthBucketBatchSampler, {"padded": "no"}, "padded must be True or False, got 'no'"),
+        (PackBatchSampler, {"groups": [[1], [2, 3]]}, "groups must be a 1-D array of integers"),
+    ],
+)
+def test_what_is_true_by_accident_is_refused(sampler, options, message):
+    with pytest.raises(ValueError, match=message):
+        sampler([3, 2], 5, **options)
+
+
+@pytest.mark.parametrize("cost", [-1, float("nan"), None, "1"])
+def test_the_cost_of_a_token_is_a_number(cost):
+    with pytest.raises(ValueError, match="token_cost must be a number of at least 0"):
+        PackBatchSampler([3, 2], 5).straggler_ratio(token_cost=cost)

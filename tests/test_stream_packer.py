@@ -329,12 +329,12 @@ def test_a_source_that_changed_meanwhile_is_noticed():
 
 
 BAD_OPTIONS = [
-    ({"window": 0}, "window must be at least 1, got 0"),
+    ({"window": 0}, "window must be an integer of at least 1, got 0"),
     ({"budget": 0}, "budget must be at least 1"),
     ({"split": "rows"}, "split must be 'packs' or 'documents', got 'rows'"),
     ({"split": "documents"}, "packs_per_rank goes with split='documents'"),
     ({"packs_per_rank": 3}, "packs_per_rank goes with split='documents'"),
-    ({"split": "documents", "packs_per_rank": 0}, "packs_per_rank must be at least 1"),
+    ({"split": "documents", "packs_per_rank": 0}, "packs_per_rank must be an integer of at least 1"),
     ({"strategy": "bfd"}, "strategy must be one of"),
     ({"untargeted": "no"}, "untargeted must be 'keep', 'drop' or 'error'"),
 ]
@@ -359,3 +359,35 @@ def test_it_pickles():
     assert oracles.rows_of(again) == oracles.rows_of(packer)
     loader = DataLoader(packer, batch_size=None, num_workers=1, multiprocessing_context="spawn")
     assert oracles.rows_of(loader) == oracles.rows_of(packer)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"window": None}, "window must be an integer of at least 1, got None"),
+        *(
+            ({"split": "documents", "packs_per_rank": wrong}, "packs_per_rank must be an integer of at least 1")
+            for wrong in (0, 1.5, "2", True)
+        ),
+    ],
+)
+def test_counts_are_integers(options, message):
+    with pytest.raises(ValueError, match=message):
+        StreamPacker([[1]], 4, **options)
+
+
+@pytest.mark.parametrize("epoch", [-1, 1.5, None, "1", True])
+def test_an_epoch_is_an_integer(epoch):
+    with pytest.raises(ValueError, match="epoch must be an integer of at least 0"):
+        StreamPacker([[1]], 4).set_epoch(epoch)
+
+
+@pytest.mark.parametrize("damage", [None, 5, {}, [], {"options": {}}, {"version": 1}, {"handed": -1}, {"epoch": 0.5}])
+def test_what_is_no_state_is_refused(damage):
+    packer = StreamPacker([[1]], 4)
+    if isinstance(damage, dict) and damage and "options" not in damage:
+        damage = packer.state_dict() | damage
+    with pytest.raises(
+        ValueError, match=r"state must be what a StreamPacker's state_dict|the state's .* must be an int"
+    ):
+        packer.load_state_dict(damage)

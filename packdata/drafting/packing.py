@@ -9,7 +9,7 @@ from torch import Tensor
 from packdata.batches import PackedBatch, StaticBuffers
 from packdata.kernels.index import PackIndex
 from packdata.layout import IGNORE_INDEX
-from packdata.samplers.dealing import require_at_least
+from packdata.planning.edge import require_at_least
 
 _PADS = {"targets": IGNORE_INDEX, "document_ids": -1}
 

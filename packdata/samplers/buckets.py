@@ -25,7 +25,7 @@ import numpy as np
 from packdata.planning import Plan
 from packdata.planning.accounts import account
 from packdata.planning.blocks import Array, blocks
-from packdata.planning.edge import no_type_check
+from packdata.planning.edge import no_type_check, require_at_least
 from packdata.planning.fingerprints import fingerprint
 from packdata.planning.fit import best_fit
 from packdata.planning.overlong import cut_overlong
@@ -35,7 +35,6 @@ from packdata.planning.randomness import generator
 from packdata.planning.sorting import distinct_descending, order_descending
 from packdata.planning.strategies import deal
 
-from .dealing import require_at_least
 from .forming import Formed, in_order
 
 
@@ -62,7 +61,8 @@ class Buckets:
         """Check the boundaries, and refuse documents over the budget unless they are to be dropped."""
         object.__setattr__(self, "budget", require_at_least(self.budget, 1, "budget"))
         object.__setattr__(self, "boundaries", _checked(self.boundaries))
-        object.__setattr__(self, "padded", bool(self.padded))
+        if not isinstance(self.padded, bool):
+            raise ValueError(f"padded must be True or False, got {self.padded!r}")
         if self.overlong not in ("error", "drop"):
             raise ValueError(f'overlong must be "error" or "drop", since nothing is cut here, got {self.overlong!r}')
         if self.overlong == "error" and self.lengths.max(initial=0) > self.budget:

@@ -13,7 +13,6 @@ order is as random as before.
 After a resume with another number of ranks, the packs that were used are taken out and the rest is dealt anew.
 """
 
-import operator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,7 +20,7 @@ import numpy as np
 from jaxtyping import Int
 
 from packdata.planning.blocks import Array
-from packdata.planning.edge import no_type_check
+from packdata.planning.edge import no_type_check, require_at_least
 from packdata.planning.randomness import generator
 from packdata.ranks import resolve_rank
 
@@ -89,6 +88,8 @@ class Dealing:
 
     def __post_init__(self) -> None:
         """Check each value."""
+        if not isinstance(self.shuffle, bool):
+            raise ValueError(f"shuffle must be True or False, got {self.shuffle!r}")
         if self.uneven not in ("pad", "drop"):
             raise ValueError(f'uneven must be "pad" or "drop", got {self.uneven!r}')
         if self.balance not in (None, "attention"):
@@ -114,14 +115,6 @@ class Dealing:
     def rng(self, epoch: int, purpose: int) -> np.random.Generator:
         """Give the random generator of one purpose in one epoch."""
         return generator((self.seed, epoch, purpose + 1))  # a trailing 0 would repeat the plan's (seed, epoch)
-
-
-def require_at_least(value: Any, least: int, name: str) -> int:
-    """Return ``value`` as an int, or raise a ValueError that names it."""
-    whole = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not whole or operator.index(value) < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    return operator.index(value)
 
 
 def packs_left(packs: int, used: Progress, dealing: Dealing) -> int:

@@ -14,10 +14,10 @@ import numpy as np
 
 from packdata.planning import Ledger, Plan
 from packdata.planning.blocks import Array
-from packdata.planning.edge import no_type_check
+from packdata.planning.edge import no_type_check, require_at_least
 
 from .costs import pack_costs, straggler_ratio
-from .dealing import EMPTY, Dealing, Progress, deal, packs_left, require_at_least, split_progress
+from .dealing import EMPTY, Dealing, Progress, deal, packs_left, split_progress
 from .forming import Formed, Former
 from .ledgers import without_packs
 from .sharding import refuse_second_sharding
@@ -127,8 +127,8 @@ class EpochSampler:
         Raises:
             ValueError: If ``token_cost`` is negative.
         """
-        if token_cost < 0:
-            raise ValueError(f"token_cost must not be negative, got {token_cost}")
+        if not isinstance(token_cost, int | float | np.number) or not token_cost >= 0:
+            raise ValueError(f"token_cost must be a number of at least 0, got {token_cost!r}")
         plan, dealt = self._form(self.epoch).plan, self._deal(self.epoch, ())
         costs = np.append(pack_costs(plan, float(token_cost)), 0.0)[dealt]  # EMPTY, the last one, costs nothing
         batches = costs.reshape(-1, self._dealing.packs_per_batch).sum(axis=1)

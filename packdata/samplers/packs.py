@@ -2,11 +2,10 @@
 
 from typing import Any, Literal
 
-import numpy as np
-
 from packdata.layout import as_lengths
 from packdata.planning import Plan
 from packdata.planning.edge import no_type_check
+from packdata.planning.items import as_groups
 from packdata.planning.policy import Overlong, Policy, Strategy
 
 from .dealing import Dealing, Share
@@ -112,8 +111,9 @@ def _former(lengths: Any, budget: Any, groups: Any, policy: dict[str, Any]) -> F
         if budget is None:
             raise ValueError("budget must be given, unless a ready plan is")
         checked = Policy(budget=budget, **policy)
-        groups = None if groups is None else np.asarray(groups)
-        return PlannedPacks(lengths=as_lengths(lengths), groups=groups, policy=checked)
+        array = as_lengths(lengths)
+        groups = None if groups is None else as_groups(groups, len(array))
+        return PlannedPacks(lengths=array, groups=groups, policy=checked)
     changed = [name for name, value in policy.items() if value != getattr(Policy, name)]
     changed += [] if groups is None else ["groups"]
     if changed:

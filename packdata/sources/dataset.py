@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from packdata.planning.edge import no_type_check
+from packdata.planning.items import as_groups
 from packdata.planning.plan import Plan
 from packdata.planning.policy import Policy
 
@@ -129,7 +130,7 @@ def _fingerprint(dataset: datasets.Dataset, budget: int, options: dict[str, Any]
     parts = [LAYOUT, dataset._fingerprint, asdict(Policy(budget=budget, **plain)), options]
     digest = hashlib.blake2b(json.dumps(parts, sort_keys=True, default=int).encode(), digest_size=16)
     if groups is not None:
-        digest.update(np.ascontiguousarray(groups, np.int64).tobytes())
+        digest.update(np.ascontiguousarray(as_groups(groups, len(dataset)), np.int64).tobytes())
     return digest.hexdigest()
 
 

@@ -34,6 +34,8 @@ def ledger_of(packed: datasets.Dataset | datasets.DatasetDict) -> Ledger | dict[
     """
     if isinstance(packed, datasets.DatasetDict):
         return {split: _ledger_of(part) for split, part in packed.items()}
+    if not isinstance(packed, datasets.Dataset):
+        raise TypeError(f"ledger_of reads a datasets.Dataset or DatasetDict, got {type(packed).__name__}")
     return _ledger_of(packed)
 
 

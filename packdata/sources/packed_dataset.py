@@ -1,6 +1,7 @@
 """``PackedDataset``: packs gathered when they are asked for."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ class PackedDataset:
         plan: Made from ``documents.lengths``.
 
     Raises:
+        TypeError: If they are no ``Documents`` and no ``Plan``.
         ValueError: If the plan is about other lengths.
 
     Example:
@@ -31,10 +33,14 @@ class PackedDataset:
         {'input_ids': [1, 2, 3, 6], 'seq_lengths': [3, 1]}
     """
 
-    def __init__(self, documents: Documents, plan: Plan):
+    def __init__(self, documents: Any, plan: Any):
+        if not isinstance(documents, Documents) or not isinstance(plan, Plan):
+            got = f"{type(documents).__name__} and {type(plan).__name__}"
+            raise TypeError(f"PackedDataset takes Documents and a Plan of their lengths, got {got}")
         if plan.ledger.documents_in != len(documents):
             raise ValueError(f"the plan is about {plan.ledger.documents_in} documents, but there are {len(documents)}")
-        self.documents, self.plan = documents, plan
+        self.documents: Documents = documents
+        self.plan: Plan = plan
 
     def __len__(self) -> int:
         return len(self.plan)

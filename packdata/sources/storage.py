@@ -44,6 +44,7 @@ def store(folder: Path, fingerprint: str, write: Callable[[Path], None]) -> None
     folder = folder.absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = folder.parent / f".{folder.name}.lock"
+    lock.touch()  # raises where no file can be made; the lock would wait for one for ever
     with FileLock(lock):
         if not is_stored(folder, fingerprint):
             _write_whole(folder, fingerprint, write)

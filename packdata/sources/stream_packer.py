@@ -11,8 +11,8 @@ The state is *i*, the base (0, or where a run with another number of ranks took 
 the last pack came from. At the end of the stream ranks that have one pack less get an empty one.
 """
 
-from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from packdata.planning import Ledger, Pack, Plan
-from packdata.planning.edge import no_type_check
+from packdata.planning.edge import no_type_check, require_at_least
 from packdata.planning.plan import Array
 from packdata.planning.policy import Overlong, Policy, Strategy
 from packdata.planning.randomness import Seed
@@ -116,6 +116,7 @@ class StreamPacker(IterableDataset[dict[str, Array]]):
         seed: Seed | None = None,
     ):
         self.rank, self.world_size = resolve_rank(rank, world_size)
+        require_at_least(window, 1, "window")
         self.policy = Policy(
             budget=budget,
             strategy=strategy,
@@ -149,9 +150,9 @@ class StreamPacker(IterableDataset[dict[str, Array]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the front of another epoch; the current one stays where it is."""
-        if epoch != self.epoch:
+        if require_at_least(epoch, 0, "epoch") != self.epoch:
             self._epoch.fill_(epoch)
-            self._resume, self._position = None, Position(epoch=epoch)
+            self._resume, self._position = None, Position(epoch=self.epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Say how far the iteration has come: a small dict, JSON-able if the source's own state is."""
@@ -164,16 +165,15 @@ class StreamPacker(IterableDataset[dict[str, Array]]):
         ranks and number of workers.
 
         Raises:
-            ValueError: If the state is that of a packer with other options (they are named).
+            ValueError: If it is no packer's state, or that of a packer with other options (they are named).
         """
-        theirs, ours = state["options"], self._options()
+        theirs, position = _read_state(state)
+        ours = self._options()
         other = [name for name in ours if theirs.get(name) != ours[name]]
         if other:
             named = ", ".join(f"{name}={theirs.get(name)!r}, now {ours[name]!r}" for name in other)
             raise ValueError(f"the state is that of a packer with other options: {named}")
-        fields = {name: value for name, value in state.items() if name != "options"}
-        fields |= {"mark": Mark(**state["mark"]), "ledger": Ledger.from_dict(state["ledger"])}
-        self._resume = self._position = Position(**fields)
+        self._resume = self._position = position
         self._epoch.fill_(self._resume.epoch)
 
     def __iter__(self) -> Iterator[dict[str, Array]]:
@@ -271,7 +271,7 @@ def _empty_pack(documents: Documents | None) -> dict[str, Array]:
     return gather_spans(Documents([]) if documents is None else documents, none)
 
 
-def _check_split(split: str, packs_per_rank: int | None) -> None:
+def _check_split(split: Any, packs_per_rank: Any) -> None:
     if split not in ("packs", "documents"):
         raise ValueError(f"split must be 'packs' or 'documents', got {split!r}")
     if (split == "documents") != (packs_per_rank is not None):
@@ -279,5 +279,17 @@ def _check_split(split: str, packs_per_rank: int | None) -> None:
             f"packs_per_rank goes with split='documents', where ranks cannot know of each other's packs; got "
             f"split={split!r}, packs_per_rank={packs_per_rank}"
         )
-    if packs_per_rank is not None and packs_per_rank < 1:
-        raise ValueError(f"packs_per_rank must be at least 1, got {packs_per_rank}")
+    if packs_per_rank is not None:
+        require_at_least(packs_per_rank, 1, "packs_per_rank")
+
+
+def _read_state(state: Any) -> tuple[dict[str, Any], Position]:
+    """Read the options and the position out of a state."""
+    names = {"options", *(each.name for each in fields(Position))}
+    if not isinstance(state, Mapping) or state.keys() != names or not isinstance(state["options"], Mapping):
+        raise ValueError(f"state must be what a StreamPacker's state_dict() returned, got {state!r:.200}")
+    plain = {name: value for name, value in state.items() if name not in ("options", "mark", "ledger")}
+    for name, value in plain.items():
+        require_at_least(value, 0, f"the state's {name}")
+    ledger = Ledger.from_dict(state["ledger"])
+    return dict(state["options"]), Position(**plain, mark=Mark(**state["mark"]), ledger=ledger)
