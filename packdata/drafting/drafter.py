@@ -18,7 +18,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
 from packdata.drafting.anchor_windows import AnchorWindows
-from packdata.samplers.dealing import require_at_least
+from packdata.planning.edge import require_at_least
 
 AnchorMask = Tensor | BlockMask | AnchorWindows
 
