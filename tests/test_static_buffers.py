@@ -172,3 +172,10 @@ def test_a_batch_is_copied_to_the_device_without_waiting():
     finally:
         torch.cuda.set_sync_debug_mode("default")
     same(held.to("cpu"), batches[-1])
+
+
+@pytest.mark.parametrize("wrong", [None, -1, 1.5, True])
+@pytest.mark.parametrize("name", ["pad_to", "max_documents", "rows", "pad_token_id", "position_offset"])
+def test_numbers_that_make_no_buffers_are_refused(name, wrong):
+    with pytest.raises(ValueError, match=f"{name} must be an integer of at least [01], got {wrong!r}"):
+        StaticBuffers(**{"pad_to": 8, "max_documents": 2} | {name: wrong})

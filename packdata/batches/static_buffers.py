@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from packdata.layout import IGNORE_INDEX
+from packdata.planning.edge import no_type_check, require_at_least
 from packdata.planning.rounding import round_up
 
 from .columns import Column
@@ -44,6 +45,7 @@ class StaticBuffers:
         [0, 3, 8, 8]
     """
 
+    @no_type_check
     def __init__(
         self,
         pad_to: int,
@@ -58,6 +60,10 @@ class StaticBuffers:
         position_offset: int = 0,
         pin_memory: bool = False,
     ) -> None:
+        for name, value in {"pad_to": pad_to, "max_documents": max_documents, "rows": rows}.items():
+            require_at_least(value, 1, name)
+        for name, value in {"pad_token_id": pad_token_id, "position_offset": position_offset}.items():
+            require_at_least(value, 0, name)
         self.pad_to, self.max_documents, self.rows = pad_to, max_documents, rows
         self.max_seqlen = max_seqlen or pad_to
         shape = Shape(
