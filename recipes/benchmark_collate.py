@@ -3,8 +3,8 @@
     python recipes/benchmark_collate.py
 
 All collators take short turns in one process, round after round, and medians are compared, so that a busy machine
-slows all of them alike. The last column of the first table is what the batch costs over one copy of its own bytes, the least that
-any collator can do. Exits with 1 if a ratio falls short.
+slows all of them alike. The last column of the first table is what the batch costs over one copy of its own bytes, the
+least that any collator can do. Exits with 1 if a ratio falls short.
 """
 
 import argparse

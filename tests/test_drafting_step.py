@@ -3,12 +3,12 @@
 import oracles
 import pytest
 import torch
+from benchmark_drafting import packed_loss, per_document_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packdata.batches import PackingCollator
 from packdata.drafting import BlockDrafter, DrafterGeometry, StaticBlocks, add_noise
-from benchmark_drafting import packed_loss, per_document_loss
 
 WIDTH, CAPTURED, VOCABULARY = 8, 2, 11
 GEOMETRY = DrafterGeometry(

@@ -13,7 +13,8 @@ import pytest
 import packdata
 
 STUB = Path(packdata.__file__).with_suffix(".pyi")
-MODULES = sorted(m.name for m in pkgutil.walk_packages(packdata.__path__, "packdata.") if not m.name.endswith("__main__"))
+FOUND = [module.name for module in pkgutil.walk_packages(packdata.__path__, "packdata.")]
+MODULES = sorted(name for name in FOUND if not name.endswith("__main__"))
 
 
 def loaded_after(statement: str) -> set[str]:
