@@ -148,9 +148,10 @@ def test_no_candidates_give_no_anchor():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_anchors": 0}, r"must be at least 1, got 0, 2 and 1"),
-        ({"block_size": 0}, r"must be at least 1, got 3, 0 and 1"),
-        ({"first_target": 0}, r"must be at least 1, got 3, 2 and 0"),
+        ({"num_anchors": 0}, r"num_anchors must be an integer of at least 1, got 0"),
+        ({"block_size": 0}, r"block_size must be an integer of at least 1, got 0"),
+        ({"first_target": 0}, r"first_target must be an integer of at least 1, got 0"),
+        ({"block_size": 1.5}, r"block_size must be an integer of at least 1, got 1.5"),
         ({"tail": "drop"}, r'tail must be "truncate" or "exclude", got \'drop\''),
         ({"document_keys": as_row([0, 0])}, r"one stream of shape \(1, T\).*'document_keys': \(1, 2\)"),
         ({"key": 2**63}, r"key must fit into 64 bits"),

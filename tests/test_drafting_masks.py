@@ -167,8 +167,8 @@ def test_a_fixed_mask_is_refreshed_in_place():
         ),
         ({"anchor_valid": torch.ones(3).bool()}, r"must both be \(A,\), got \(2,\) and \(3,\)"),
         ({"anchor_valid": torch.tensor([2, 0])}, r"anchor_valid bool, got torch.int64 and torch.int64"),
-        ({"block_size": 0}, r"block_size must be at least 1, got 0"),
-        ({"window": -1}, r"window must not be negative \(None for no window\), got -1"),
+        ({"block_size": 0}, r"block_size must be an integer of at least 1, got 0"),
+        ({"window": -1}, r"window must be an integer of at least 0, got -1"),
         ({"tile_size": 0}, r"block_size must be one or two positive integers"),
     ],
 )

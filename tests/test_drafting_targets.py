@@ -136,7 +136,7 @@ def test_the_sum_is_at_least_float32(dtype):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"block_size": 0}, r"block_size must be at least 1, got 0"),
+        ({"block_size": 0}, r"block_size must be an integer of at least 1, got 0"),
         ({"decay": 0.0}, r"decay must be above 0 tokens \(None weighs all alike\), got 0.0"),
     ],
 )
@@ -173,7 +173,7 @@ def test_tensors_of_another_stream_are_refused():
         draft_targets(
             as_row([1, 2]), as_row([1, 0]), as_row([0, 1, 2]), torch.tensor([0]), torch.tensor([True]), block_size=2
         )
-    with pytest.raises(ValueError, match=r"steps must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"steps must be an integer of at least 1, got 0"):
         targets_ahead(as_row([1]), as_row([0]), 0)
 
 

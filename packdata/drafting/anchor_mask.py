@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from packdata.drafting.anchors import check_drawn
+from packdata.planning.edge import require_at_least
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -103,7 +104,6 @@ def check_anchors(
     if document_ids.ndim != 2 or document_ids.shape[0] != 1:
         raise ValueError(f"document_ids must be one stream of shape (1, T), got {tuple(document_ids.shape)}")
     check_drawn(anchors, anchor_valid)
-    if block_size < 1:
-        raise ValueError(f"block_size must be at least 1, got {block_size}")
-    if window is not None and window < 0:
-        raise ValueError(f"window must not be negative (None for no window), got {window}")
+    require_at_least(block_size, 1, "block_size")
+    if window is not None:
+        require_at_least(window, 0, "window")

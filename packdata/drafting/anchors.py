@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 from packdata.drafting.hashing import slot_words
 from packdata.drafting.slots import offsets_from_remaining
 from packdata.layout import IGNORE_INDEX
+from packdata.planning.edge import require_at_least
 
 _NEVER = 1 << 62  # above every score, and exact as a double, which is how `pad` reads it
 
@@ -63,11 +64,8 @@ def select_anchors(
         (tensor([1, 0]), tensor([ True, False]))
     """
     check_stream(labels=labels, document_remaining=document_remaining)
-    if num_anchors < 1 or block_size < 1 or first_target < 1:
-        raise ValueError(
-            "num_anchors, block_size and first_target must be at least 1, "
-            f"got {num_anchors}, {block_size} and {first_target}"
-        )
+    for name, size in (("num_anchors", num_anchors), ("block_size", block_size), ("first_target", first_target)):
+        require_at_least(size, 1, name)
     if tail not in ("truncate", "exclude"):
         raise ValueError(f'tail must be "truncate" or "exclude", got {tail!r}')
     remaining = document_remaining[0]

@@ -8,6 +8,7 @@ from torch.nn.functional import pad
 
 from packdata.drafting.anchors import check_drawn, check_stream
 from packdata.layout import IGNORE_INDEX
+from packdata.planning.edge import require_at_least
 
 
 class DraftTargets(NamedTuple):
@@ -67,8 +68,7 @@ def draft_targets(
     """
     check_stream(labels=labels, document_remaining=document_remaining, position_ids=position_ids)
     check_drawn(anchors, anchor_valid)
-    if block_size < 1:
-        raise ValueError(f"block_size must be at least 1, got {block_size}")
+    require_at_least(block_size, 1, "block_size")
     if decay is not None and not decay > 0:
         raise ValueError(f"decay must be above 0 tokens (None weighs all alike), got {decay}")
     places = torch.arange(block_size, device=labels.device)
@@ -103,8 +103,7 @@ def targets_ahead(labels: Tensor, document_remaining: Tensor, steps: int) -> Ten
                 [[   6, -100, -100, -100, -100]]])
     """
     check_stream(labels=labels, document_remaining=document_remaining)
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}")
+    require_at_least(steps, 1, "steps")
     tokens = labels.shape[1]
     rows = [pad(labels[:, ahead:], (0, min(ahead, tokens)), value=IGNORE_INDEX) for ahead in range(1, steps + 1)]
     ahead = torch.arange(1, steps + 1, device=labels.device)[:, None, None]
