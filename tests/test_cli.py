@@ -196,6 +196,15 @@ def test_check_model_fails_where_documents_leak(folder):
     assert "packdata: documents are not kept apart with eager" in done.stderr
 
 
+def test_check_model_names_the_attention_that_is_not_installed(run_here, monkeypatch):
+    def make(implementation):
+        raise ImportError("the package is not there")
+
+    monkeypatch.setattr("packdata.checks.tiny.model_maker", lambda model: make)
+    done = run_here("check-model", "LlamaConfig", "--attention", "flash_attention_2")
+    assert_one_line(done, "attention 'flash_attention_2' cannot be used on this machine: the package is not there")
+
+
 def assert_one_line(done, words):
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(f"packdata: .*{re.escape(words)}.*\n", done.stderr)
@@ -235,6 +244,9 @@ WRONG_HERE = {
     "inspect packed --html nowhere/page.html": "nowhere/page.html",
     "check saved --source texts.jsonl": "saved is not packed",
     "check-model NoConfig": "NoConfig",
+    "estimate ids.parquet --split train": "ids.parquet has no splits to choose from: leave out split='train'",
+    "estimate saved --split train": "saved has no splits to choose from: leave out split='train'",
+    "pack texts.jsonl": "(see packdata pack --help)",
     "estimate texts.txt --budgets 8;9": "--budgets must be whole numbers such as 2048,8192, got '8;9'",
     "demo --budget 0": "budget must be at least 1, got 0",
     "polish texts.txt": "No such command 'polish'",

@@ -59,5 +59,6 @@ def missing_message(mappings: Sequence[Mapping[str, Any]], index: int, key: str)
     beside = "" if holder is None else f", though feature {holder} has it"
     return (
         f"feature {index} lacks {key!r}{beside}; it has {sorted(mappings[index], key=str)}. If the dataset has the "
-        "column, Trainer has stripped it: set remove_unused_columns=False"
+        "column, Trainer has stripped it: set remove_unused_columns=False; or Documents does not serve it: name it in "
+        "Documents' columns"
     )

@@ -50,7 +50,8 @@ def _run(arguments: list[str]) -> int:
         if type(error).__name__ == "Abort":  # what becomes of Ctrl-C in some versions of the parser
             return INTERRUPTED
         if hasattr(error, "format_message"):  # the parser's own errors, of whichever library it is made
-            raise ValueError(f"{error.format_message()} (see packdata --help)") from None
+            command = getattr(getattr(error, "ctx", None), "command_path", "packdata")
+            raise ValueError(f"{error.format_message()} (see {command} --help)") from None
         raise
 
 

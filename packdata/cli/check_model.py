@@ -33,7 +33,10 @@ def check_model(
 
     make, reports = model_maker(model), {}
     for implementation in attention.split(","):
-        made = make(implementation)
+        try:
+            made = make(implementation)
+        except ImportError as error:
+            raise ValueError(f"attention {implementation!r} cannot be used on this machine: {error}") from None
         numbers = torch.Generator().manual_seed(0)
         # Ids 0 to 2 are often markers, on which some models act.
         words = [torch.randint(3, made.config.vocab_size, (length,), generator=numbers) for length in LENGTHS]

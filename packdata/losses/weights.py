@@ -45,7 +45,8 @@ def target_weights(
 
     Args:
         batch: A ``PackedBatch`` (read: ``targets``, ``document_ids``, ``lengths``, ``num_targets``).
-        mode: See the table above.
+        mode: ``"token_mean"``, ``"sequence_mean"``, ``"sequence_sum"``, ``"constant"`` or ``"group_mean"``; the
+            table in this module's docstring says what each makes of a target's weight and of the count.
         max_length: For ``"constant"``: the most tokens that a completion can have.
         groups: For ``"group_mean"``: each document's prompt group, any integers, on the host, shape ``(documents,)``.
         step_targets: Targets in the whole step of each document (``"sequence_mean"``) or of each document's group

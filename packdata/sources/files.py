@@ -109,6 +109,8 @@ def _load(path: Paths, split: str | None, sample_by: SampleBy) -> datasets.Datas
     for each in paths:
         if not each.exists():
             raise FileNotFoundError(f"{each} does not exist")
+    if split is not None and not any((each / "dataset_dict.json").exists() for each in paths):
+        raise ValueError(f"{paths[0]} has no splits to choose from: leave out split={split!r}")
     if len(paths) == 1 and paths[0].is_dir() and not _data_files(paths[0]):
         return _saved_dataset(paths[0], split)
     files = [file for each in paths for file in (_data_files(each) if each.is_dir() else [each])]
