@@ -43,6 +43,8 @@ def as_lengths(lengths: Any, *, name: str = "lengths") -> Array:
     Raises:
         ValueError: If it is ragged, not 1-D, not of integers, has a negative entry, or adds up to 2⁶² and more.
     """
+    if hasattr(lengths, "lengths"):  # documents
+        raise ValueError(f"{name} must be a 1-D array of integers, got {type(lengths).__name__}: give its lengths")
     try:
         array = np.asarray(lengths)
     except (ValueError, TypeError) as error:

@@ -149,6 +149,7 @@ def test_a_window_wider_than_the_rows_hides_nothing(window, causal):
         ({"cu_seqlens": [0, 2, 5], "rows": 2}, r"must end at a multiple of rows=2, got 5"),
         ({"cu_seqlens": [0, 3, 8], "rows": 2}, r"boundary at the end of each row, got none at 4 \(row 0\)"),
         ({"cu_seqlens": []}, r"cu_seqlens must be"),
+        ({"cu_seqlens": {"cu_seqlens": [0, 2]}}, r"cu_seqlens must be boundaries, got a dict: give batch.cu_seqlens"),
         ({"cu_seqlens": [[0, 2]]}, r"must be 1-D .* got shape \(1, 2\)"),
         ({"cu_seqlens": [0.0, 2.0]}, r"must be integers, got dtype torch.float32"),
         ({"cu_seqlens": [0, 2**32 + 2]}, r"must fit int32, up to 2147483647 slots, got 4294967298"),

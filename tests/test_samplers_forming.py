@@ -13,6 +13,7 @@ from strategies import document_lengths, documents_of, sampler_factories
 
 from packdata.planning import plan_packs
 from packdata.samplers import LengthBucketBatchSampler, PackBatchSampler
+from packdata.sources import Documents
 
 
 @given(
@@ -166,6 +167,7 @@ WHOLE = plan_packs([5, 3], 8)
         ([np.zeros((1, 5)), np.zeros((1, 9))], {}, "lengths must be a 1-D array of integers"),  # F15
         ([[5, 9]], {}, r"got shape \(1, 2\)"),
         ([5.0], {}, "lengths must be integers"),
+        (Documents({"input_ids": [[1, 2]]}), {}, "lengths must be a 1-D .* got Documents: give its lengths"),
         ([5, -1], {}, "lengths must not be negative, got -1 for document 1"),
         ([5], {"budget": 0}, "budget"),
         ([5], {"rank": -1, "world_size": 2}, "rank must be from 0 to 1 for world_size=2, got -1"),  # F17 H9

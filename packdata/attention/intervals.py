@@ -93,6 +93,8 @@ def key_intervals(
 
 
 def _as_offsets(cu_seqlens: Any) -> Tensor:
+    if isinstance(cu_seqlens, dict):
+        raise ValueError(f"cu_seqlens must be boundaries, got a {type(cu_seqlens).__name__}: give batch.cu_seqlens")
     offsets = torch.as_tensor(cu_seqlens)
     if offsets.ndim != 1 or len(offsets) == 0:
         raise ValueError(f"cu_seqlens must be 1-D with at least the offset 0, got shape {tuple(offsets.shape)}")
