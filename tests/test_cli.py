@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import tokenizers
 
+import packdata
 from packdata.cli import main
 from packdata.planning import Plan
 from packdata.sources import ledger_of
@@ -38,6 +39,7 @@ def folder(tmp_path_factory):
     (folder / "false.parquet").write_text("these are words")
     (folder / "broken.jsonl").write_text('{"text": "a"}\n{"text": ')
     (folder / "empty.jsonl").touch()
+    (folder / "no-tokenizer").mkdir()
     (folder / "half").mkdir()
     (folder / "half" / "data-00000-of-00001.arrow").write_bytes(b"half")
     assert run("pack", "texts.jsonl", "packed", *PACKING, cwd=folder).returncode == 0
@@ -87,6 +89,10 @@ def test_help_names_the_commands_and_gives_examples(folder):
     for command in ("demo", "estimate", "pack", "inspect", "check", "check-model"):
         assert re.search(rf"^│ {command} ", done.stdout, flags=re.MULTILINE)
     assert "packdata pack documents.parquet packed --budget 8192" in run("pack", "--help", cwd=folder).stdout
+
+
+def test_the_version_is_that_of_the_package(run_here):
+    assert run_here("--version").stdout == f"packdata {packdata.__version__}\n"
 
 
 def test_the_module_is_the_command(folder):
@@ -232,7 +238,11 @@ WRONG_HERE = {
     "pack broken.jsonl out --budget 8 --tokenizer bytes": "broken.jsonl cannot be read as JSON lines",
     "pack nowhere.jsonl out --budget 8": "nowhere.jsonl does not exist",
     "pack texts.jsonl out --budget 8": "no column 'input_ids' among ['text', 'name']: give a tokenizer",
-    "pack texts.jsonl out --budget 8 --tokenizer bytes": "document 0 has 11 tokens",
+    "pack texts.jsonl out --budget 8 --tokenizer bytes": "with --overlong 'truncate', 'truncate_left', 'split' or",
+    "pack packed out --budget 8": "or name it in --drop-columns if each row is one document",
+    "pack texts.jsonl out --budget 8 --tokenizer no-tokenizer": "the folder has no file such as tokenizer.json",
+    "pack texts.jsonl out --budget 8 --tokenizer empty.jsonl": "empty.jsonl is no tokenizer: EOF while parsing",
+    "estimate packed": "packed holds packs, as column 'seq_lengths' says: give the documents",
     "pack texts.jsonl out --budget 8 --tokenizer bytes --eos </s>": "tokenizer bytes has no token '</s>': give its id",
     "pack texts.txt out --budget 8 --sample-by page": "--sample-by must be line, paragraph or document, got 'page'",
     "pack texts.jsonl out --budget many": "Invalid value for '--budget'",
@@ -244,8 +254,8 @@ WRONG_HERE = {
     "inspect packed --html nowhere/page.html": "nowhere/page.html",
     "check saved --source texts.jsonl": "saved is not packed",
     "check-model NoConfig": "NoConfig",
-    "estimate ids.parquet --split train": "ids.parquet has no splits to choose from: leave out split='train'",
-    "estimate saved --split train": "saved has no splits to choose from: leave out split='train'",
+    "estimate ids.parquet --split train": "ids.parquet has no splits to choose from: leave out --split 'train'",
+    "estimate saved --split train": "saved has no splits to choose from: leave out --split 'train'",
     "pack texts.jsonl": "(see packdata pack --help)",
     "estimate texts.txt --budgets 8;9": "--budgets must be whole numbers such as 2048,8192, got '8;9'",
     "demo --budget 0": "budget must be at least 1, got 0",
@@ -258,6 +268,24 @@ def test_other_wrong_input_fails_as_politely(run_here, arguments):
     assert_one_line(run_here(*arguments.split()), WRONG_HERE[arguments])
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (AssertionError(), "words is no tokenizer: AssertionError"),
+        (ImportError("install protobuf"), "install protobuf"),
+    ],
+)
+def test_a_tokenizer_that_fails_in_its_own_way_is_one_line(run_here, monkeypatch, tmp_path, error, words):
+    def load(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", load)
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "tokenizer.json").touch()
+    done = run_here("pack", "texts.jsonl", "out", "--budget", 8, "--tokenizer", tmp_path / "words")
+    assert_one_line(done, words)
+
+
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
     folder = tmp_path_factory.mktemp("large")
@@ -268,30 +296,33 @@ def large(tmp_path_factory):
     return folder
 
 
-def until(path, process):
-    while not path.exists() and process.poll() is None:
-        time.sleep(0.001)
+def stop_while_writing(folder, name, sent):
+    """Start packing and send a signal once the output is begun; once more where the run was done before it came."""
+    for attempt in range(20):
+        output = f"{name}{attempt}"
+        process = start("pack", "ids.parquet", output, "--budget", 4096, cwd=folder)
+        while not (folder / f".{output}.partial").exists() and process.poll() is None:
+            time.sleep(0.001)
+        process.send_signal(sent)
+        _, stderr = process.communicate()
+        if process.returncode:
+            return output, process.returncode, stderr
+    raise AssertionError("every run was done before the signal came")
 
 
 def test_a_killed_run_leaves_nothing_that_looks_finished(large):
-    process = start("pack", "ids.parquet", "killed", "--budget", 4096, cwd=large)
-    until(large / ".killed.partial", process)
-    process.kill()
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    assert not (large / "killed").exists()
-    assert run_json("pack", "ids.parquet", "killed", "--budget", 4096, cwd=large)["tokens_dropped"] == 0
-    assert not (large / ".killed.partial").exists()
+    output, code, _ = stop_while_writing(large, "killed", signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    assert not (large / output).exists()
+    assert run_json("pack", "ids.parquet", output, "--budget", 4096, cwd=large)["tokens_dropped"] == 0
+    assert not (large / f".{output}.partial").exists()
 
 
 def test_ctrl_c_is_clean(large):
-    process = start("pack", "ids.parquet", "interrupted", "--budget", 4096, cwd=large)
-    until(large / ".interrupted.partial", process)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate()
-    assert (process.returncode, stderr) == (130, "packdata: interrupted\n")
-    assert not (large / "interrupted").exists()
-    assert not (large / ".interrupted.partial").exists()
+    output, code, stderr = stop_while_writing(large, "interrupted", signal.SIGINT)
+    assert (code, stderr) == (130, "packdata: interrupted\n")
+    assert not (large / output).exists()
+    assert not (large / f".{output}.partial").exists()
 
 
 def test_a_reader_that_had_enough_is_no_error(folder):
