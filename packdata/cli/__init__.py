@@ -5,10 +5,14 @@ one line on stderr that says what to do; 130 interrupted.
 """
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 
 FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
+
+_KEYWORD = re.compile(r"(?<=[ (])(overlong|align|max_documents|split)=(,?)")
+"""Options as the messages of the library name them; ``split=, got None`` names one without a value."""
 
 
 class DoesNotHold(Exception):  # noqa: N818 - an answer, not a fault
@@ -34,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = INTERRUPTED
     except DoesNotHold as error:
         return _complain(str(error), FAILED)
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, ImportError) as error:
         return _complain(str(error) or type(error).__name__, WRONG_INPUT)
     return _complain("interrupted", INTERRUPTED) if code == INTERRUPTED else code
 
@@ -58,5 +62,16 @@ def _run(arguments: list[str]) -> int:
 def _complain(message: str, code: int) -> int:
     from packdata.report.visible import visible  # not for the commands that go well
 
-    print(f"packdata: {visible(' '.join(message.split()))}", file=sys.stderr)
+    print(f"packdata: {visible(_in_flags(' '.join(message.split())))}", file=sys.stderr)
     return code
+
+
+def _in_flags(message: str) -> str:
+    """Name options as they are typed here.
+
+    Example:
+        >>> _in_flags("choose what happens with overlong='drop'")
+        "choose what happens with --overlong 'drop'"
+    """
+    message = message.replace("drop_columns", "--drop-columns")
+    return _KEYWORD.sub(lambda found: f"--{found[1].replace('_', '-')}{found[2] or ' '}", message)

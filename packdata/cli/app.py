@@ -1,5 +1,8 @@
 """The commands, put together; each loads what it needs when it runs, so that help is fast."""
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from .check import check
@@ -17,5 +20,22 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"packdata {version('packdata')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    show: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the command itself; the parser has done what they say by now."""
+
+
 for command in (demo, estimate, pack, inspect, check, check_model):
     app.command()(command)

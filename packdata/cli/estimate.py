@@ -33,6 +33,11 @@ def estimate(
 
     numbers, names = _numbers(budgets), cast(Any, strategies.split(","))
     dataset = open_dataset(input, tokenizer=tokenizer, text_column=text_column, split=split, sample_by=sample_by)
+    if "seq_lengths" in dataset.column_names:
+        raise ValueError(
+            f"{input} holds packs, as column 'seq_lengths' says: give the documents that they were made of "
+            "('packdata inspect' shows packs)"
+        )
     documents = Documents(dataset, ["input_ids"], **markers(tokenizer, bos=bos, eos=eos))
     table = estimate_packs(documents.lengths, budgets=numbers, strategies=names)
     say(lambda: repr(table), table.to_dict, as_json=json)

@@ -72,7 +72,13 @@ class Tokenize:
         except ImportError:
             raise
         except Exception as error:  # tokenizers raises bare Exception
-            raise ValueError(f"{self.tokenizer} is no tokenizer: {str(error).splitlines()[0]}") from None
+            raise ValueError(f"{self.tokenizer} is no tokenizer: {self._cause(error)}") from None
+
+    def _cause(self, error: Exception) -> str:
+        """Say in one line what is wrong: of a folder, what transformers says suits no one who gave a wrong path."""
+        if not self._is_file and not any(Path(self.tokenizer).glob("*token*")):
+            return "the folder has no file such as tokenizer.json or tokenizer_config.json"
+        return " ".join(str(error).split()) or type(error).__name__
 
 
 def _utf8(texts: pa.Array) -> pa.Array:
