@@ -193,7 +193,7 @@ WRONG = [
     (
         TABLE.append_column("attention_mask", [[[1, 1], [1], [1, 0]]]),
         {"drop_columns": ["text"]},
-        r"attention_mask has zeros in 1 documents, the first is 2: take the padding out",
+        r"attention_mask has zeros in 1 document, the first is 2: take the padding out",
     ),
     (
         TABLE,

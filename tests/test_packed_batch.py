@@ -133,6 +133,7 @@ def test_repr_shows_rows_documents_fill_targets_and_dtypes():
     text = repr(PackingCollator(8)([[1, 2, 3], [4]]))
     for part in ("1 row of 8 slots", "2 documents", "4 tokens (50.0% full)", "num_targets 2", "cu_seqlens", "int32"):
         assert part in text
+    assert "1 row of 1 slot, 1 document, 1 token (100.0% full)" in repr(PackingCollator(1)([[1]]))
     assert repr(PackedBatch(x=1)) == "PackedBatch({'x': 1})"
 
 

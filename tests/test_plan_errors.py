@@ -110,7 +110,7 @@ def test_counts_that_are_none(counts, message):
         ({}, "give either lengths or counts"),
         ({"lengths": [1], "counts": [1]}, "give either lengths or counts"),
         ({"counts": [0, 1], "strategies": ["concat"]}, r"strategy='concat' depends on the order of documents"),
-        ({"lengths": [5000], "overlong": "error"}, r"counts has 1 documents of more tokens than the budget of 2048"),
+        ({"lengths": [5000], "overlong": "error"}, r"counts has 1 document of more tokens than the budget of 2048"),
         ({"lengths": [0.5]}, r"lengths must be integers"),
         ({"lengths": [1], "budgets": [0]}, r"budget must be at least 1"),
     ],

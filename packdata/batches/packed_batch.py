@@ -13,6 +13,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from packdata.layout import IGNORE_INDEX
+from packdata.planning.wording import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,9 +146,9 @@ class PackedBatch(dict[str, Any]):
             return f"PackedBatch({dict(self)!r})"
         rows, width = self.input_ids.shape
         facts = [
-            f"{rows} row{'s' * (rows != 1)} of {width} slots",
-            f"{self.num_documents} documents",
-            f"{self.num_tokens} tokens ({self.num_tokens / max(rows * width, 1):.1%} full)",
+            f"{counted(rows, 'row')} of {counted(width, 'slot')}",
+            counted(self.num_documents, "document"),
+            f"{counted(self.num_tokens, 'token')} ({self.num_tokens / max(rows * width, 1):.1%} full)",
             *(f"{name} {self[name]}" for name in ("num_targets", "max_seqlen", "align") if name in self),
         ]
         tensors = [

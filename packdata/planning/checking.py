@@ -13,6 +13,7 @@ from packdata.layout import as_lengths
 from .accounts import pack_slots
 from .blocks import BLOCK, Array, blocks
 from .items import as_groups
+from .wording import counted
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -23,7 +24,9 @@ def check_plan(plan: "Plan", lengths: Any, groups: Any = None) -> None:
     array = as_lengths(lengths)
     check_arrays(plan)
     if plan.ledger.documents_in != len(array):
-        raise ValueError(f"the plan is of {plan.ledger.documents_in} documents, but lengths has {len(array)}")
+        raise ValueError(
+            f"the plan is of {counted(plan.ledger.documents_in, 'document')}, but lengths has {len(array)}"
+        )
     _check_packs(plan)
     _check_spans(plan, array)
     kept = _check_coverage(plan, array)

@@ -6,6 +6,7 @@ import numpy as np
 
 from .blocks import Array, index_dtype, unsigned_dtype
 from .policy import Policy
+from .wording import counted
 
 _NAMED = 5
 
@@ -78,7 +79,7 @@ def overlong_error(lengths: Array, documents: Array, policy: Policy) -> ValueErr
         overlong='truncate', 'truncate_left', 'split' or 'drop'
     """
     named = [f"document {document} has {lengths[document]} tokens" for document in documents[:_NAMED].tolist()]
-    more = f" and {len(documents) - _NAMED} more documents" if len(documents) > _NAMED else ""
+    more = f" and {counted(len(documents) - _NAMED, 'more document')}" if len(documents) > _NAMED else ""
     count = f" ({len(documents)} of {len(lengths)} documents)" if len(documents) > 1 else ""
     return ValueError(
         f"{', '.join(named)}{more}, over {over_budget(policy)}{count}; raise the budget, or choose what happens with\n"

@@ -15,6 +15,7 @@ from .packing import ragged
 from .policy import Policy
 from .sorting import present_descending
 from .spread import runs, spread_placements
+from .wording import counted
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True, repr=False)
@@ -101,8 +102,8 @@ class Patterns:
     def __repr__(self) -> str:
         documents = int(self.counts.sum())
         return (
-            f"Patterns({len(self):,} patterns for {self.packs:,} packs of {self.policy.budget:,} tokens, "
-            f"{documents:,} documents, {self.fill:.2%} full)"
+            f"Patterns({counted(len(self), 'pattern')} for {counted(self.packs, 'pack')} of "
+            f"{counted(self.policy.budget, 'token')}, {counted(documents, 'document')}, {self.fill:.2%} full)"
         )
 
 
@@ -148,8 +149,8 @@ def refuse_overlong(lengths: Array, counts: Array, policy: Policy) -> None:
     if len(lengths) and lengths[0] > policy.limit:
         many = int(counts[lengths > policy.limit].sum())
         raise ValueError(
-            f"counts has {many} documents of more tokens than {over_budget(policy)}, the longest of {lengths[0]}; "
-            "raise the budget, or leave them out of the counts"
+            f"counts has {counted(many, 'document')} of more tokens than {over_budget(policy)}, "
+            f"the longest of {lengths[0]}; raise the budget, or leave them out of the counts"
         )
 
 

@@ -13,6 +13,7 @@ from .checking import check_arrays, check_plan
 from .ledger import Ledger
 from .policy import Policy
 from .storage import load_fields, save_plan
+from .wording import counted
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -145,6 +146,7 @@ class Plan:
         }
         told = "".join(f", {many:,} {what}" for what, many in lost.items() if many)
         return (
-            f"Plan({len(self):,} packs of {self.budget:,} tokens, {self.fill:.2%} full, {ledger.padding:,} slots of "
-            f"padding; {ledger.documents_kept:,} of {ledger.documents_in:,} documents{told}; {self.policy.strategy})"
+            f"Plan({counted(len(self), 'pack')} of {counted(self.budget, 'token')}, {self.fill:.2%} full, "
+            f"{counted(ledger.padding, 'slot')} of padding; "
+            f"{ledger.documents_kept:,} of {counted(ledger.documents_in, 'document')}{told}; {self.policy.strategy})"
         )

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Int64
 
 from packdata.planning import Ledger
+from packdata.planning.wording import counted
 
 from .denominators import Counts
-from .visible import counted
 
 PADDING = 0.10
 """Share of padding from which on a warning is due."""

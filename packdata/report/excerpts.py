@@ -7,9 +7,11 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Bool, Int64
 
+from packdata.planning.wording import counted
+
 from .boxes import hue
 from .rows import Row
-from .visible import Decode, counted, visible
+from .visible import Decode, visible
 
 DOCUMENTS = 40
 """Most documents of which the text is shown."""

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from packdata.planning import Plan
+from packdata.planning.wording import counted
 
 from .cautions import batch_cautions, ledger_cautions, padding_caution
 from .denominators import count_slots
 from .overview import Overview
 from .rows import row_of_batch, row_of_pack
-from .visible import counted
 
 
 def overview_of(obj: Any, tokenizer: Any = None) -> Overview:

@@ -11,6 +11,7 @@ from jaxtyping import Int64
 
 from packdata.batches import PackedBatch, PackingCollator
 from packdata.planning import Ledger
+from packdata.planning.wording import counted
 from packdata.sources import PackedDataset, ledger_of
 from packdata.sources.ragged import RaggedColumn
 from packdata.sources.tables import open_source
@@ -19,7 +20,6 @@ from .cautions import batch_cautions, ledger_cautions, padding_caution
 from .denominators import count_slots
 from .overview import Overview
 from .rows import names_of, row_of_batch
-from .visible import counted
 
 LOOKED_AT = 2_000_000
 """Most slots that are read to count targets and end markers; of larger datasets, evenly spaced packs are read."""

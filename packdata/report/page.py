@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
+from packdata.planning.wording import counted
+
 from .boxes import Box
 from .denominators import denominators
 from .excerpts import DocumentText, document_texts
@@ -18,7 +20,7 @@ from .overview import Overview
 from .overviews import overview_of
 from .row_boxes import grid_boxes, pack_boxes, strip_boxes
 from .rows import SHORT
-from .visible import Decode, counted, decoder
+from .visible import Decode, decoder
 
 EXTREMES = 6
 """How many of the fullest and of the emptiest packs are drawn."""

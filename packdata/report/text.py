@@ -3,13 +3,15 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from packdata.planning.wording import counted
+
 from .denominators import denominators
 from .drawing import draw_row
 from .facts import Fact, counting_facts, division_facts, facts_of, ledger_facts
 from .histograms import Histogram, fill_histogram, length_histogram
 from .overview import Overview
 from .overviews import overview_of
-from .visible import counted, decoder
+from .visible import decoder
 
 
 def show(obj: Any, tokenizer: Any = None, *, losses: Any = None, pack: int | None = None, width: int = 100) -> str:

@@ -150,13 +150,3 @@ def pad(text: str, width: int) -> str:
     if any(unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in text):
         text = f"\u2068{text}\u2069"
     return text + spaces
-
-
-def counted(number: int, noun: str) -> str:
-    """Write a number with its noun.
-
-    Example:
-        >>> counted(1, "token"), counted(2_000, "token")
-        ('1 token', '2,000 tokens')
-    """
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

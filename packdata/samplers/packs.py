@@ -7,6 +7,7 @@ from packdata.planning import Plan
 from packdata.planning.edge import no_type_check
 from packdata.planning.items import as_groups
 from packdata.planning.policy import Overlong, Policy, Strategy
+from packdata.planning.wording import counted
 
 from .dealing import Dealing, Share
 from .epochs import EpochSampler
@@ -136,4 +137,6 @@ def _refuse_what_needs_packs(former: Former, dealing: Dealing) -> None:
 def _refuse_cut_documents(plan: Plan) -> None:
     cut = plan.ledger.documents_truncated + plan.ledger.documents_split
     if cut or plan.starts is not None:
-        raise ValueError(f'the plan cuts {cut} documents, which items="documents" cannot say: give items="packs"')
+        raise ValueError(
+            f'the plan cuts {counted(cut, "document")}, which items="documents" cannot say: give items="packs"'
+        )

@@ -13,6 +13,7 @@ import pyarrow as pa
 from packdata.planning import Pack
 from packdata.planning.edge import no_type_check
 from packdata.planning.plan import Array
+from packdata.planning.wording import counted
 
 from .markers import Markers, gather_marked
 from .ragged import RaggedColumn, is_list, is_per_token
@@ -88,7 +89,7 @@ class Documents:
         return len(self.columns["input_ids"]) if self._rows is None else len(self._rows)
 
     def __repr__(self) -> str:
-        return f"Documents({len(self):,} documents, columns {[*self.columns, *self._values]})"
+        return f"Documents({counted(len(self), 'document')}, columns {[*self.columns, *self._values]})"
 
     @cached_property
     def lengths(self) -> Array:

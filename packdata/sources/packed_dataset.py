@@ -8,6 +8,7 @@ import numpy as np
 from packdata.planning import Pack, Plan
 from packdata.planning.edge import no_type_check
 from packdata.planning.plan import Array
+from packdata.planning.wording import counted
 
 from .documents import Documents
 from .packing import gather_spans
@@ -38,7 +39,9 @@ class PackedDataset:
             got = f"{type(documents).__name__} and {type(plan).__name__}"
             raise TypeError(f"PackedDataset takes Documents and a Plan of their lengths, got {got}")
         if plan.ledger.documents_in != len(documents):
-            raise ValueError(f"the plan is about {plan.ledger.documents_in} documents, but there are {len(documents)}")
+            raise ValueError(
+                f"the plan is about {counted(plan.ledger.documents_in, 'document')}, but there are {len(documents)}"
+            )
         self.documents: Documents = documents
         self.plan: Plan = plan
 

@@ -17,6 +17,7 @@ from tqdm import tqdm
 from packdata.planning import Ledger, Pack, Plan
 from packdata.planning.edge import no_type_check
 from packdata.planning.plan import Array
+from packdata.planning.wording import counted
 
 from .documents import Documents
 from .planned import PlanOptions, Untargeted, plan_documents, spans_of, windows
@@ -177,6 +178,6 @@ def _refuse_padding(documents: Documents) -> None:
     """Raise if an ``attention_mask`` marks padding, which would be packed as if it were text."""
     if "attention_mask" in documents.columns and len(padded := documents.with_zeros("attention_mask")):
         raise ValueError(
-            f"attention_mask has zeros in {len(padded)} documents, the first is {padded[0]}: take the padding out "
-            "before packing, or name the column in drop_columns if the zeros mean something else"
+            f"attention_mask has zeros in {counted(len(padded), 'document')}, the first is {padded[0]}: take "
+            "the padding out before packing, or name the column in drop_columns if the zeros mean something else"
         )
