@@ -161,3 +161,23 @@ def test_the_length_is_what_is_yielded_in_every_epoch(make, world, uneven):
     for rank in range(world):
         sampler = make([5, 5, 5, 3, 3, 3, 2], 8, rank=rank, world_size=world, uneven=uneven)  # F6
         assert {len(list(sampler)) for _ in range(5)} == {len(sampler)}
+
+
+def test_a_sampler_says_what_it_deals_to_whom():
+    sampler = PackBatchSampler([5, 5, 3, 3, 8], 8, rank=0, world_size=2, seed=7)
+    held = "PackBatchSampler(5 documents, 3 packs, budget 8, 2 lists of documents, rank 0 of 2, "
+    assert repr(sampler) == held + "epoch 0, seed 7)"
+    list(sampler)
+    assert repr(sampler) == held + "epoch 1, seed 7)"
+    packs = PackBatchSampler([1], 8, items="packs", rank="all", world_size=1, shuffle=False)
+    assert repr(packs).endswith("(1 document, 1 pack, budget 8, 1 list of packs, rank all of 1, epoch 0, not shuffled)")
+    buckets = LengthBucketBatchSampler([5, 2, 3, 2], 6, boundaries=(3,), padded=True, rank=0, world_size=1)
+    assert repr(buckets).startswith("LengthBucketBatchSampler(4 documents, 3 packs, budget 6, 3 lists of documents")
+
+
+def test_saying_so_plans_nothing():
+    sampler = PackBatchSampler([5, 5, 3], 8, rank=0, world_size=1)
+    list(sampler)
+    before = sampler._formed
+    assert "epoch 1" in repr(sampler)
+    assert sampler._formed is before

@@ -15,6 +15,7 @@ import numpy as np
 from packdata.planning import Ledger, Plan
 from packdata.planning.blocks import Array
 from packdata.planning.edge import no_type_check, require_at_least
+from packdata.planning.wording import counted
 
 from .costs import pack_costs, straggler_ratio
 from .dealing import EMPTY, Dealing, Progress, deal, packs_left, split_progress
@@ -38,7 +39,7 @@ class EpochSampler:
         self._point: Point
         self._stand((0, ()))
         plan = self._form(0).plan
-        self._packs = len(plan)
+        self._packs, self._documents, self._budget = len(plan), plan.ledger.documents_in, plan.budget
         if plan.ledger.documents_in and plan.ledger.documents_in == plan.ledger.documents_empty:
             raise ValueError(
                 f"lengths are 0 for all {plan.ledger.documents_in} documents: were they read before tokenising?"
@@ -73,6 +74,19 @@ class EpochSampler:
     def __len__(self) -> int:
         """Count the batches of a whole epoch: the same for every epoch and rank."""
         return self._dealing.batches(self._packs, self._dealing.world) // self._dealing.share.stride
+
+    def __repr__(self) -> str:
+        share = self._dealing.share
+        facts = [
+            counted(self._documents, "document"),
+            counted(self._packs, "pack"),
+            f"budget {self._budget:,}",
+            f"{counted(len(self), 'list')} of {self._items}",
+            f"rank {'all' if share.rank is None else share.rank} of {share.world}",
+            f"epoch {self.epoch}",
+            f"seed {self._dealing.seed}" if self._dealing.shuffle else "not shuffled",
+        ]
+        return f"{type(self).__name__}({', '.join(facts)})"
 
     def __iter__(self) -> Iterator[list[Any]]:
         refuse_second_sharding(sys._getframe(1), self._dealing.share)
