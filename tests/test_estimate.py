@@ -50,6 +50,13 @@ def test_a_cap_that_costs_packs_is_warned_of():
     assert estimate([1] * 8, budgets=[8], max_documents=8).rows[0].warning is None
 
 
+def test_one_budget_and_one_strategy_need_no_list():
+    for budget in (8, np.int64(8)):
+        alone = estimate([5, 3, 2], budgets=budget, strategies="sequential")
+        assert alone.rows == estimate([5, 3, 2], budgets=[8], strategies=["sequential"]).rows
+    assert len(estimate([5], budgets=iter([8, 9]), strategies=("best_fit", "sequential")).rows) == 4
+
+
 def test_the_table_prints_small():
     table = estimate([6, 6, 4, 3, 3, 2], budgets=[10, 12])
     lines = repr(table).splitlines()

@@ -5,7 +5,7 @@ its documents: the table gives the share that is left.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -99,8 +99,8 @@ def estimate(
     lengths: Any = None,
     *,
     counts: Any = None,
-    budgets: Sequence[int] = (2048, 4096, 8192),
-    strategies: Sequence[Strategy] = ("best_fit",),
+    budgets: int | Sequence[int] = (2048, 4096, 8192),
+    strategies: Strategy | Sequence[Strategy] = ("best_fit",),
     overlong: Overlong = "split",
     max_documents: int | None = None,
     align: int = 1,
@@ -110,8 +110,8 @@ def estimate(
     Args:
         lengths: Tokens per document, 1-D integers.
         counts: Instead of the lengths, ``counts[length]`` documents have that length; for ``"best_fit"`` only.
-        budgets: Tokens in a pack, one row of the table for each.
-        strategies: As in ``plan_packs``, one row for each.
+        budgets: Tokens in a pack, one row of the table for each, or a single number.
+        strategies: As in ``plan_packs``, one row for each, or a single name.
         overlong: What happens to documents over a budget.
         max_documents: The most documents in a pack.
         align: Each span takes a multiple of this many slots.
@@ -132,8 +132,8 @@ def estimate(
         raise ValueError("give either lengths or counts, not both or neither")
     histogram = _histogram(lengths, counts)
     order = None if lengths is None else as_lengths(lengths)
-    rows = []
-    for strategy in strategies:
+    rows, budgets = [], _several(budgets)
+    for strategy in _several(strategies):
         for budget in budgets:
             free = Policy(budget=budget, strategy=strategy, overlong=overlong, align=align)
             rows.append(_row(histogram, order, replace(free, max_documents=max_documents), free))
@@ -141,6 +141,12 @@ def estimate(
         if row.warning:
             warnings.warn(row.warning, stacklevel=2)
     return Estimate(tuple(rows))
+
+
+def _several(one_or_more: Any) -> tuple[Any, ...]:
+    """Make a single budget or strategy the only one."""
+    several = isinstance(one_or_more, Iterable) and not isinstance(one_or_more, str)
+    return tuple(one_or_more) if several else (one_or_more,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +191,8 @@ def _row(histogram: tuple[Array, Array], order: Array | None, policy: Policy, fr
 
 def _outcome(histogram: tuple[Array, Array], order: Array | None, policy: Policy) -> _Outcome:
     if policy.strategy == "best_fit":
+        if policy.overlong == "error" and order is not None:
+            cut_overlong(order, policy)  # names the documents, which the histogram does not know
         return _from_histogram(*histogram, policy)
     if order is None:
         raise ValueError(f"strategy={policy.strategy!r} depends on the order of documents: give lengths, not counts")
