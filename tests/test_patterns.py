@@ -93,13 +93,20 @@ def test_a_budget_of_a_million_and_more():
     assert len(plan) == 3
 
 
-@pytest.mark.parametrize(
-    ("length", "first", "count"), [(4, 0, 1), (3, 2, 3), (3, -1, 2), (3, 0, -1), (0, 0, 1), (99, 0, 1)]
-)
+@pytest.mark.parametrize(("length", "first", "count"), [(4, 0, 1), (3, 2, 3), (0, 0, 1), (99, 0, 1)])
 def test_documents_that_were_not_counted_are_not_dealt(length, first, count):
     patterns = plan_patterns([9, 0, 0, 4], budget=6)
     with pytest.raises(ValueError, match=f"the patterns hold [04] documents of length {length}"):
         patterns.deal(length, first, count)
+
+
+@pytest.mark.parametrize("wrong", ["a", -1, 1.0, None, True])
+@pytest.mark.parametrize("name", ["length", "first", "count"])
+def test_what_is_dealt_is_said_in_integers(name, wrong):
+    patterns = plan_patterns([9, 0, 0, 4], budget=6)
+    with pytest.raises(ValueError, match=rf"{name} must be an integer of at least 0, got {wrong!r}"):
+        patterns.deal(**{"length": 3, "first": 0, "count": 1, name: wrong})
+    assert patterns.deal(np.uint8(3), np.int64(0), np.int32(4))[0].tolist() == [0, 0, 1, 1]
 
 
 def test_nothing_to_plan():

@@ -8,7 +8,7 @@ import numpy as np
 from packdata.layout import as_lengths
 
 from .blocks import Array
-from .edge import no_type_check
+from .edge import no_type_check, require_at_least
 from .fit import Placements, best_fit
 from .overlong import over_budget
 from .packing import ragged
@@ -79,16 +79,19 @@ class Patterns:
             For each, its pack and its place among the documents of that pack, int64, shape ``(count,)``.
 
         Raises:
-            ValueError: If the patterns were not made for so many documents of that length.
+            ValueError: If an argument is no integer from 0, or the patterns were not made for so many documents of
+                that length.
 
         Example:
             >>> patterns = plan_patterns([0, 0, 0, 4], budget=6)  # four documents of three tokens
             >>> patterns.deal(3, first=1, count=3)
             (array([0, 1, 1]), array([1, 0, 1]))
         """
+        length, first = require_at_least(length, 0, "length"), require_at_least(first, 0, "first")
+        count = require_at_least(count, 0, "count")
         kind = int(np.searchsorted(-self.lengths, -length))
         here = int(self.counts[kind]) if kind < len(self.lengths) and self.lengths[kind] == length else 0
-        if first < 0 or count < 0 or first + count > here:
+        if first + count > here:
             raise ValueError(
                 f"the patterns hold {here} documents of length {length}, so numbers {first} to {first + count} are not "
                 "among them; make the patterns from the counts of all documents"
