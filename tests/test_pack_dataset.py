@@ -170,6 +170,17 @@ def test_the_ledger_says_when_packs_were_taken_out():
         ledger_of(some_documents())
 
 
+@pytest.mark.parametrize(
+    "damage",
+    ["", "{", "[]", "3", "null", "{}", '{"packs": 1}', '{"packs": "1", "ledger": {}}', '{"packs": 1, "ledger": {}}'],
+)
+def test_a_damaged_ledger_is_said_to_be_one(damage):
+    packed = pack_dataset(some_documents(), 32)
+    packed.info.description += f"\npackdata-ledger: {damage}"
+    with pytest.raises(ValueError, match=r"the dataset has a damaged ledger in info\.description .*: pack it again"):
+        ledger_of(packed)
+
+
 def test_description_split_and_format_are_kept():
     dataset = some_documents()
     dataset.info.description = "Poems."

@@ -11,7 +11,7 @@ import warnings
 import datasets
 
 from packdata.planning import Ledger
-from packdata.planning.edge import no_type_check
+from packdata.planning.edge import no_type_check, require_at_least
 
 MARK = "packdata-ledger: "
 
@@ -30,7 +30,7 @@ def ledger_of(packed: datasets.Dataset | datasets.DatasetDict) -> Ledger | dict[
         UserWarning: If the dataset has another number of packs than the ledger is about.
 
     Raises:
-        ValueError: If there is no ledger.
+        ValueError: If there is no ledger, or a damaged one.
     """
     if isinstance(packed, datasets.DatasetDict):
         return {split: _ledger_of(part) for split, part in packed.items()}
@@ -45,14 +45,26 @@ def _ledger_of(packed: datasets.Dataset) -> Ledger:
         raise ValueError(
             "the dataset has no ledger in info.description: pack_dataset did not make it, or it went through Parquet"
         )
-    entries = [json.loads(line.removeprefix(MARK)) for line in lines]
-    packs = sum(entry["packs"] for entry in entries)
+    entries = [_entry(line.removeprefix(MARK)) for line in lines]
+    packs = sum(count for count, _ in entries)
     if packs != len(packed):
         warnings.warn(
             f"the ledger is about {packs} packs, but the dataset has {len(packed)}: it was cut or extended since",
             stacklevel=3,
         )
-    return sum((Ledger.from_dict(entry["ledger"]) for entry in entries), Ledger())
+    return sum((ledger for _, ledger in entries), Ledger())
+
+
+def _entry(text: str) -> tuple[int, Ledger]:
+    """Read the number of packs and the ledger of one line."""
+    try:
+        entry = json.loads(text)
+        return require_at_least(entry["packs"], 0, "packs"), Ledger.from_dict(entry["ledger"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"the dataset has a damaged ledger in info.description ({type(error).__name__}: {error}): pack it "
+            f"again, or take out the line that begins with {MARK!r}"
+        ) from None
 
 
 def with_ledger(description: str | None, ledger: Ledger, packs: int) -> str:
