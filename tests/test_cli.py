@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import tokenizers
 import packdata
 from packdata.cli import main
 from packdata.planning import Plan
-from packdata.sources import ledger_of
+from packdata.sources import ledger_of, pack_dataset
 
 COMMAND = Path(sys.executable).with_name("packdata")
 TEXTS = ["the cat sat", "a dog", "it barked at the cat all day", "", "日本", "so it goes"]
@@ -115,11 +116,14 @@ def test_estimate_of_every_strategy(folder):
     assert table["strategy"] == ["best_fit"] * 2 + ["sequential"] * 2
 
 
-def test_pack_prints_the_ledger(folder):
+def test_pack_prints_the_ledger_as_inspect_does(folder, run_here):
     done = run("pack", "ids.parquet", "from-parquet", "--budget", 30, cwd=folder)
     packed = datasets.load_from_disk(folder / "from-parquet")
     assert done.returncode == 0
-    assert done.stdout == f"{ledger_of(packed)}\n{len(packed)} packs in from-parquet\n"
+    assert done.stdout.endswith(f"\n{len(packed)} packs in from-parquet\n")
+    assert re.search(rf"^Ledger\n  documents in +{len(TEXTS)}\n", done.stdout)
+    assert not re.search(r" 0$", done.stdout, flags=re.MULTILINE)
+    assert done.stdout.rpartition("\n3 packs")[0] in run_here("inspect", "from-parquet").stdout
     assert sum(map(len, packed["input_ids"])) == sum(TOKENS)
 
 
@@ -156,10 +160,27 @@ def test_a_tokenizer_file_tokenises_and_decodes(folder, run_here):
 
 
 def test_inspect_shows_a_pack_and_writes_the_page(folder):
-    done = run("inspect", "packed", "--tokenizer", "bytes", "--pack", 1, "--html", "packed.html", cwd=folder)
+    done = run("inspect", "packed", "--tokenizer", "bytes", "--pack", 1, "--html", "pages/packed.html", cwd=folder)
     assert done.returncode == 0
     assert "\npack 1\nslot " in done.stdout
-    assert "who attends to whom" in (folder / "packed.html").read_text()
+    assert "who attends to whom" in (folder / "pages" / "packed.html").read_text()
+
+
+def test_inspect_names_documents_by_their_rows_in_the_source(folder, run_here):
+    rows = {"test": [[]], "train": [[], [11] * 20, [12] * 20, [13] * 20, [14] * 20]}  # row n is of tokens 10 + n
+    splits = datasets.DatasetDict(
+        {split: datasets.Dataset.from_dict({"input_ids": ids}) for split, ids in rows.items()}
+    )
+    pack_dataset(splits, 40, seed=1, output_dir=folder / "splits")
+    arguments = ["inspect", "splits", "--split", "train", "--pack", 1, "--html", "splits.html"]
+    named = re.findall(r"document (\d) .* targets +1(\d)", run_here(*arguments).stdout)
+    assert len(named) == 2
+    assert all(row == token for row, token in named)
+    assert f"document {named[1][0]} · 20 tokens" in (folder / "splits.html").read_text()
+    shutil.copytree(folder / "packed" / "plan", folder / "splits" / "train" / "plan", dirs_exist_ok=True)
+    drawn = run_here(*arguments).stdout
+    assert "⚠ Documents are numbered within their pack: the plan beside the packs is about others." in drawn
+    assert re.search(r"document 0 .*\n.*document 1 ", drawn)
 
 
 def test_check_proves_conservation(folder):
@@ -251,7 +272,7 @@ WRONG_HERE = {
     "inspect texts.txt": "texts.txt is a file: give the folder that 'packdata pack' wrote",
     "inspect saved": "saved is not packed: it has no column 'seq_lengths' among ['input_ids']",
     "inspect packed --pack 99": "pack must be from 0 to",
-    "inspect packed --html nowhere/page.html": "nowhere/page.html",
+    "inspect packed --html texts.txt/page.html": "File exists: 'texts.txt'",
     "check saved --source texts.jsonl": "saved is not packed",
     "check-model NoConfig": "NoConfig",
     "estimate ids.parquet --split train": "ids.parquet has no splits to choose from: leave out --split 'train'",

@@ -48,6 +48,8 @@ def pack(
 
     Policy(budget=budget, **policy)  # a wrong option shows before the input is read
 
+    from packdata.planning.wording import counted
+    from packdata.report.text import draw_ledger
     from packdata.sources import ledger_of, pack_dataset
 
     from .reading import markers, open_dataset
@@ -59,7 +61,8 @@ def pack(
         _refuse_losses(dataset, budget, **policy)
     packed = pack_dataset(dataset, budget, output_dir=output, **policy)
     ledger = ledger_of(packed)
-    say(lambda: f"{ledger}\n{len(packed):,} packs in {output}", lambda: _numbers(output, packed, ledger), as_json=json)
+    lines = [*draw_ledger(ledger), f"{counted(len(packed), 'pack')} in {output}"]
+    say(lambda: "\n".join(lines), lambda: _numbers(output, packed, ledger), as_json=json)
 
 
 def _numbers(output: Path, packed: Any, ledger: "Ledger") -> dict[str, Any]:

@@ -18,12 +18,15 @@ def overview_of(obj: Any, tokenizer: Any = None) -> Overview:
     """Read any of the reported objects.
 
     Args:
-        obj: A ``Plan``, a packed ``datasets.Dataset`` (with ``seq_lengths``), a ``PackedDataset`` or a ``PackedBatch``.
+        obj: A ``Plan``, a packed ``datasets.Dataset`` (with ``seq_lengths``), a ``PackedDataset`` or a ``PackedBatch``;
+            an ``Overview`` is given back.
         tokenizer: What names the EOS and padding tokens, for warnings; None for none.
 
     Raises:
         TypeError: If it is something else; the message names what serves for it.
     """
+    if isinstance(obj, Overview):
+        return obj
     if isinstance(obj, Plan):
         return of_plan(obj)
     from packdata.batches import PackedBatch

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from packdata.batches import PackedBatch, PackingCollator
-from packdata.planning import Ledger
+from packdata.planning import Ledger, Plan
 from packdata.planning.wording import counted
 from packdata.sources import PackedDataset, ledger_of
 from packdata.sources.ragged import RaggedColumn
@@ -84,6 +84,17 @@ def of_dataset(packed: Any, tokenizer: Any = None) -> Overview:
         warnings=cautions,
     )
     return _with_targets(overview, read, tokenizer)
+
+
+def name_documents(overview: Overview, plan: Plan) -> Overview:
+    """Name the documents of a packed dataset by their rows in its source, which only the plan knows.
+
+    Raises:
+        ValueError: If the plan is about other packs.
+    """
+    if not (np.array_equal(plan.bounds, overview.bounds) and np.array_equal(plan.lengths, overview.lengths)):
+        raise ValueError("the plan beside the packs is about others")
+    return replace(overview, row=lambda index: replace(overview.row(index), name=names_of(plan[index])))
 
 
 def _collate(features: list[dict[str, Any]], budget: int) -> PackedBatch:

@@ -82,7 +82,7 @@ def to_html(
 
     Args:
         obj: A ``Plan``, a packed ``datasets.Dataset``, a ``PackedDataset`` or a ``PackedBatch``.
-        path: The file to write; one that exists is replaced.
+        path: The file to write; one that exists is replaced, and missing folders are made.
         tokenizer: Decodes tokens: see :func:`packdata.report.show`.
         losses: Token losses of a batch, to divide: see :func:`packdata.report.show`.
         pack: Which pack is shown closely; None for an ordinary one.
@@ -96,6 +96,7 @@ def to_html(
     """
     page = _page(obj, tokenizer, losses, pack)
     file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(_template().render(page=page), encoding="utf-8")
     return file
 

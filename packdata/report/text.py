@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from packdata.planning import Ledger
 from packdata.planning.wording import counted
 
 from .denominators import denominators
@@ -57,7 +58,12 @@ def _head(overview: Overview) -> list[str]:
         return [f"{overview.title}: {_in_words(overview)}", *warnings]
     lines = [overview.title, *_lines(facts_of(overview)), *warnings]
     lines += ["", *_sparkline(length_histogram(overview.lengths)), "", *_sparkline(fill_histogram(overview.fills))]
-    return [*lines, "", "Ledger", *_lines(fact for fact in ledger_facts(overview.ledger) if fact.value)]
+    return [*lines, "", *draw_ledger(overview.ledger)]
+
+
+def draw_ledger(ledger: Ledger) -> list[str]:
+    """List what became of every document, without what did not happen."""
+    return ["Ledger", *_lines(fact for fact in ledger_facts(ledger) if fact.value)]
 
 
 def _in_words(overview: Overview) -> str:
