@@ -69,6 +69,13 @@ def test_a_long_row_lists_its_documents():
     assert re.search(r"\. padding +slots 90–99 +10 slots", text)
 
 
+def test_one_is_counted_as_one():
+    text = show(PackingCollator(pad_to=36)([{"input_ids": [65] * 32}, {"input_ids": [66] * 2}, {"input_ids": [67]}]))
+    assert re.search(r"slots 32–33 +2 tokens +1 target  ", text)
+    assert re.search(r"slots 34–34 +1 token +0 targets", text)
+    assert re.search(r"\. padding +slots 35–35 +1 slot$", text, flags=re.MULTILINE)
+
+
 def test_documents_are_counted_not_packs():  # O5
     assert "1 row of 8 slots: 4 documents" in show(PackingCollator()([{"input_ids": [1, 2]}] * 4))
     assert re.search(r"documents as packed +4\n", show(plan_packs([2] * 4, budget=8)))

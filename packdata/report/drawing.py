@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from packdata.planning.wording import counted
+
 from .rows import SHORT, Row, Run
 from .visible import Decode, cell, clip, columns, pad, visible
 
@@ -112,11 +114,13 @@ def _document_list(row: Row, decode: Decode, width: int, *, most: int = 12) -> I
 
 def _columns_of(run: Run, row: Row) -> list[str]:
     padding = run.document < 0
-    targets = "" if row.targets is None or padding else f"{row.has_target[run.start : run.stop].sum():,} targets"
+    targets = (
+        "" if row.targets is None or padding else counted(int(row.has_target[run.start : run.stop].sum()), "target")
+    )
     return [
         f"{_letter(run.document)} {'padding' if padding else row.name(run.document)}",
         f"slots {run.start:,}–{run.stop - 1:,}",
-        f"{run.slots:,} {'slots' if padding else 'tokens'}",
+        counted(run.slots, "slot" if padding else "token"),
         targets,
     ]
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+from packdata.planning.wording import counted
+
 from .boxes import SIZE, Box, boxes_of, hue
 from .rows import SHORT, Row, Run
 from .visible import Decode, visible
@@ -17,8 +19,8 @@ def pack_boxes(row: Row) -> list[Box]:
         if len(runs) > 1:
             return f"{len(runs)} short documents, {_slots(runs)}"
         if first.document < 0:
-            return f"padding, {first.slots:,} slots"
-        return f"{row.name(first.document)}, {first.slots:,} tokens, {_slots(runs)}"
+            return f"padding, {counted(first.slots, 'slot')}"
+        return f"{row.name(first.document)}, {counted(first.slots, 'token')}, {_slots(runs)}"
 
     return list(boxes_of(row.runs(), slots=row.slots, title=title))
 
