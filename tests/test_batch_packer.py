@@ -129,3 +129,9 @@ def test_bad_options_raise_at_once():
         BatchPacker(8, strategy="bfd")
     with pytest.raises(ValueError, match="document 1 has 9 tokens, over the budget of 8"):
         BatchPacker(8)({"input_ids": [[1], [2] * 9]})
+
+
+def test_an_unknown_option_is_named_beside_the_known_ones():
+    message = r"BatchPacker has no option 'over_long'; those of plan_packs that it takes are strategy, .*, align \("
+    with pytest.raises(TypeError, match=message):
+        BatchPacker(8, over_long="split")

@@ -333,3 +333,10 @@ def test_other_types_are_named():
         ledger_of([])
     with pytest.raises(ValueError, match="groups must have one number for each of 1 documents"):
         pack_dataset(datasets.Dataset.from_dict({"input_ids": [[1]]}), 4, groups="ab")
+
+
+@pytest.mark.parametrize("wrap", [lambda dataset: dataset, lambda dataset: datasets.DatasetDict(train=dataset)])
+def test_an_unknown_option_is_named_beside_the_known_ones(wrap):
+    message = r"pack_dataset has no option 'over_long'; those of plan_packs are strategy, .*, packs_multiple_of"
+    with pytest.raises(TypeError, match=message):
+        pack_dataset(wrap(some_documents()), 32, over_long="drop")

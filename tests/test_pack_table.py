@@ -1,4 +1,5 @@
 import dataclasses
+import inspect
 
 import numpy as np
 import oracles
@@ -9,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packdata.planning import plan_packs
-from packdata.sources import Documents, PackedDataset, pack_table
+from packdata.sources import Documents, PackedDataset, pack_dataset, pack_table
 from packdata.sources import planned as planned_module
+from packdata.sources.planned import PLAN_OPTIONS
 
 
 @st.composite
@@ -273,3 +275,17 @@ def test_packs_past_two_billion_tokens_keep_the_list_type():
     assert column.type == pa.list_(pa.uint8())
     assert sum(len(part.flatten()) for part in column.chunks) == ledger.tokens_kept == 2_200_000_000
     assert (packed.num_rows, ledger.fill) == (550, 1.0)
+
+
+def test_an_unknown_option_is_named_beside_the_known_ones():
+    message = r"pack_table has no option 'over_long'; those of plan_packs are strategy, .*, packs_multiple_of"
+    with pytest.raises(TypeError, match=message):
+        pack_table(TABLE, 4, over_long="drop")
+
+
+@pytest.mark.parametrize("function", [pack_table, pack_dataset])
+def test_the_docstring_lists_the_options_with_their_defaults(function):
+    defaults = inspect.signature(plan_packs).parameters
+    for name in PLAN_OPTIONS:
+        assert f"``{name}={defaults[name].default!r}``: ".replace("'", '"') in function.__doc__
+    assert "help(packdata.plan_packs)" in function.__doc__

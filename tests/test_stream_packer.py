@@ -391,3 +391,11 @@ def test_what_is_no_state_is_refused(damage):
         ValueError, match=r"state must be what a StreamPacker's state_dict|the state's .* must be an int"
     ):
         packer.load_state_dict(damage)
+
+
+def test_an_unknown_option_is_named_beside_the_known_ones():
+    message = (
+        r"StreamPacker has no option 'over_long'; those of plan_packs that it takes are strategy, .*, window, seed \("
+    )
+    with pytest.raises(TypeError, match=message):
+        StreamPacker([[1]], 8, over_long="split")

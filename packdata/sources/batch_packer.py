@@ -1,7 +1,7 @@
 """``BatchPacker``: pack inside ``Dataset.map``, each map batch on its own."""
 
 from collections.abc import Collection, MutableMapping
-from typing import Any, Literal
+from typing import Any, Literal, Never
 
 import pyarrow as pa
 
@@ -9,6 +9,7 @@ from packdata.planning.edge import no_type_check
 from packdata.planning.policy import Policy, Strategy
 
 from .packing import named_columns, pack_table
+from .planned import refuse_unknown
 from .tables import open_source
 
 
@@ -23,13 +24,17 @@ class BatchPacker:
 
     Args:
         budget: The most tokens in a pack.
-        strategy: As for ``plan_packs``.
+        strategy: As for ``plan_packs``, like the next three; ``help(packdata.plan_packs)`` explains them.
         overlong: ``"error"`` or ``"split"``.
         max_documents: The most documents in a pack.
         align: Each span takes a multiple of this many slots.
         drop_columns: Columns to leave behind. Each that is not per token must be named.
         bos_token_id: Token to begin each document with where it is missing.
         eos_token_id: Token to end each document with where it is missing.
+
+    Raises:
+        ValueError: If an option is out of range, or ``overlong`` would lose tokens.
+        TypeError: If an option is unknown.
 
     Example:
         >>> packed = BatchPacker(budget=4)({"input_ids": [[1, 2, 3], [4, 5], [6]]})
@@ -48,7 +53,9 @@ class BatchPacker:
         drop_columns: Collection[str] = (),
         bos_token_id: int | None = None,
         eos_token_id: int | None = None,
+        **unknown: Never,
     ):
+        refuse_unknown("BatchPacker", unknown, ("strategy", "overlong", "max_documents", "align"))
         if overlong not in ("error", "split"):
             raise ValueError(
                 f"overlong must be 'error' or 'split' in a map, which has no ledger to count losses in, got "

@@ -19,7 +19,7 @@ from packdata.planning.policy import Policy
 from .documents import Documents
 from .ledgers import with_ledger
 from .packing import gather_batches, named_columns, packable, packed_schema
-from .planned import PlanOptions, Untargeted, plan_documents
+from .planned import PlanOptions, Untargeted, plan_documents, refuse_unknown
 from .storage import is_stored, load, store, write_json, write_packed
 
 LAYOUT = 1
@@ -53,13 +53,22 @@ def pack_dataset(
         eos_token_id: Token to end each document with where it is missing.
         output_dir: Where to write, in the format of ``save_to_disk``, with the plan and the ledger beside the data;
             None for the cache of ``datasets``.
-        **policy: Further options of ``plan_packs``; for a ``DatasetDict``, ``groups`` by split.
+        **policy: Options of ``plan_packs``, which ``help(packdata.plan_packs)`` explains:
+            ``strategy="best_fit"``: or ``"sequential"``, ``"concat"``.
+            ``overlong="error"``: or ``"truncate"``, ``"truncate_left"``, ``"split"``, ``"drop"``.
+            ``max_documents=None``: the most documents in a pack.
+            ``align=1``: each span takes a multiple of this many slots.
+            ``groups=None``: documents of one group share a pack; for a ``DatasetDict``, a dict by split.
+            ``window=None``: plan every so many consecutive documents on their own.
+            ``seed=None``: permutes documents of equal length, and shuffles the packs.
+            ``packs_multiple_of=1``: the number of packs is a multiple of this.
 
     Returns:
         One pack per row; columns as ``pack_table`` gives them. ``ledger_of`` reads what became of every document.
 
     Raises:
         ValueError: As ``pack_table`` does.
+        TypeError: If it is no such dataset, or an option is unknown.
         FileExistsError: If ``output_dir`` holds anything else than these packs.
 
     Example:
@@ -67,6 +76,7 @@ def pack_dataset(
         >>> pack_dataset(documents, budget=4)[:]
         {'input_ids': [[1, 2, 3, 6], [4, 5]], 'seq_lengths': [[3, 1], [2]]}
     """
+    refuse_unknown("pack_dataset", policy)
     options: dict[str, Any] = {"untargeted": untargeted, "drop_columns": named_columns(drop_columns)}
     options |= {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id}
     if isinstance(dataset, datasets.DatasetDict):

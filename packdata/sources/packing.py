@@ -20,7 +20,7 @@ from packdata.planning.plan import Array
 from packdata.planning.wording import counted
 
 from .documents import Documents
-from .planned import PlanOptions, Untargeted, plan_documents, spans_of, windows
+from .planned import PlanOptions, Untargeted, plan_documents, refuse_unknown, spans_of, windows
 from .ragged import is_per_token
 from .supervision import MASKS, check_labels, check_supervision, fold_labels, is_supervised, label_dtype
 from .tables import open_source
@@ -49,7 +49,15 @@ def pack_table(
         drop_columns: Columns to leave behind. Each that is not per token must be named.
         bos_token_id: Token to begin each document with where it is missing.
         eos_token_id: Token to end each document with where it is missing.
-        **policy: Further options of ``plan_packs``.
+        **policy: Options of ``plan_packs``, which ``help(packdata.plan_packs)`` explains:
+            ``strategy="best_fit"``: or ``"sequential"``, ``"concat"``.
+            ``overlong="error"``: or ``"truncate"``, ``"truncate_left"``, ``"split"``, ``"drop"``.
+            ``max_documents=None``: the most documents in a pack.
+            ``align=1``: each span takes a multiple of this many slots.
+            ``groups=None``: documents of one group share a pack.
+            ``window=None``: plan every so many consecutive documents on their own.
+            ``seed=None``: permutes documents of equal length, and shuffles the packs.
+            ``packs_multiple_of=1``: the number of packs is a multiple of this.
 
     Returns:
         One pack per row, and what became of every document: ``input_ids``; ``labels`` (un-shifted, −100 on the first
@@ -58,6 +66,7 @@ def pack_table(
 
     Raises:
         ValueError: If a column is left over (it is named), out of step or has a null, and as ``plan_packs`` raises.
+        TypeError: If an option is unknown.
 
     Example:
         >>> packed, ledger = pack_table(pa.table({"input_ids": [[1, 2, 3], [4, 5], [6]]}), budget=4)
@@ -66,6 +75,7 @@ def pack_table(
         >>> ledger.fill
         0.75
     """
+    refuse_unknown("pack_table", policy)
     documents = packable(table, drop_columns, bos_token_id=bos_token_id, eos_token_id=eos_token_id)
     plan = plan_documents(documents, budget, untargeted=untargeted, **policy)
     schema = packed_schema(documents)

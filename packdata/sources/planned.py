@@ -5,7 +5,7 @@ learnt, they are read here, in windows, once: the ledger's counts of targets are
 without a target can be kept, left out or refused.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack, get_args
 
@@ -37,6 +37,10 @@ class PlanOptions(TypedDict, total=False):
     packs_multiple_of: int
     window: int | None
     seed: Seed | None
+
+
+PLAN_OPTIONS = tuple(PlanOptions.__annotations__)
+"""Their names."""
 
 
 @no_type_check
@@ -71,6 +75,17 @@ def plan_documents(
         plan = plan_packs(rest, budget, targets=rest, **policy)
         targets = _targets_kept(documents, plan)
     return replace(plan, ledger=_ledger(documents, plan, targets, left_out))
+
+
+def refuse_unknown(caller: str, options: Mapping[str, Any], known: Collection[str] = PLAN_OPTIONS) -> None:
+    """Raise a TypeError for the first of some options of ``plan_packs`` that the caller does not know."""
+    for name in options:
+        if name not in known:
+            which = "are" if known is PLAN_OPTIONS else "that it takes are"
+            raise TypeError(
+                f"{caller} has no option {name!r}; those of plan_packs {which} {', '.join(known)} "
+                f"(help(packdata.{caller}) shows its own)"
+            )
 
 
 def check_untargeted(untargeted: str) -> None:

@@ -13,7 +13,7 @@ the last pack came from. At the end of the stream ranks that have one pack less 
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, Never
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from packdata.ranks import resolve_rank
 
 from .documents import Documents
 from .packing import gather_spans, named_columns, packable
-from .planned import PlanOptions, Untargeted, check_untargeted, plan_documents
+from .planned import PlanOptions, Untargeted, check_untargeted, plan_documents, refuse_unknown
 from .streams import Mark, Window, open_stream, read_windows
 
 
@@ -79,7 +79,7 @@ class StreamPacker(IterableDataset[dict[str, Array]]):
         drop_columns: Columns to leave behind. Each that is not per token must be named.
         bos_token_id: Token to begin each document with where it is missing.
         eos_token_id: Token to end each document with where it is missing.
-        strategy: As for ``plan_packs``.
+        strategy: As for ``plan_packs``, like the rest; ``help(packdata.plan_packs)`` explains them.
         overlong: As for ``plan_packs``; ``ledger`` counts what is lost.
         max_documents: The most documents in a pack.
         align: Each span takes a multiple of this many slots.
@@ -87,7 +87,7 @@ class StreamPacker(IterableDataset[dict[str, Array]]):
 
     Raises:
         ValueError: If an option is out of range, or the stream is already split by node.
-        TypeError: If the source can be read only once.
+        TypeError: If the source can be read only once, or an option is unknown.
 
     Example:
         >>> packer = StreamPacker([[1, 2, 3], [4, 5], [6]], budget=4)
@@ -114,7 +114,10 @@ class StreamPacker(IterableDataset[dict[str, Array]]):
         max_documents: int | None = None,
         align: int = 1,
         seed: Seed | None = None,
+        **unknown: Never,
     ):
+        known = ("strategy", "overlong", "max_documents", "align", "window", "seed")
+        refuse_unknown("StreamPacker", unknown, known)
         self.rank, self.world_size = resolve_rank(rank, world_size)
         require_at_least(window, 1, "window")
         self.policy = Policy(
