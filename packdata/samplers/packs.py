@@ -33,7 +33,8 @@ class PackBatchSampler(EpochSampler):
         window: As of ``plan_packs``.
         packs_per_batch: Packs in a batch; more than one needs ``items="packs"``.
         items: "documents" yields lists of document numbers, for any map-style dataset. "packs" yields lists of
-            ``Pack``, for ``Documents``; only these can say which part of a document is meant.
+            ``Pack``, for ``Documents``; only these can say which part of a document is meant. A plain dataset has no
+            item of that name: give the loader ``Documents(dataset)``.
         balance: "attention" gives the ranks of a step packs of about the same Σ length², so that they hardly wait for
             each other. The order of the steps then depends on the number of ranks.
         balance_window: Steps within which packs are sorted for that; beyond, the order is as random as without.
