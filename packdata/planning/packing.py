@@ -88,7 +88,7 @@ def assemble(packing: Packing, spans: Spans, order: Array | None) -> tuple[Array
         known = [part.dtype for part in (spans.starts, packing.starts) if part is not None]
         starts = np.zeros(len(packing.items), dtype=np.result_type(*known))
     for to, entries in _entries(packing, bounds, order):
-        item = packing.items[entries]
+        item = packing.items[entries].astype(np.int64, copy=False)  # what numpy would convert each index to, twice
         documents[to] = item if spans.documents is None else spans.documents[item]
         lengths[to] = spans.lengths[item] if packing.lengths is None else packing.lengths[entries]
         if starts is not None and spans.starts is not None:

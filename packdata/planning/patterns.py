@@ -171,12 +171,21 @@ def patterns_of(lengths: Array, counts: Array, policy: Policy) -> Patterns:
 
 
 def locate(placements: Placements, first: int, last: int) -> tuple[Array, Array]:
-    """Find the packs, and the places in them, of the items of ranks ``first`` up to ``last``, int64.
+    """Find the packs, and the places in them, of the items of ranks ``first`` up to ``last``, int64."""
+    pack, place, many = visits(placements, first, last)
+    return np.repeat(pack, many), ragged(place, many)
 
-    The rows are unrolled to pairs of row and pack, and these to items; so nothing is divided item by item.
+
+def visits(placements: Placements, first: int, last: int) -> tuple[Array, Array, Array]:
+    """Cut the items of ranks ``first`` up to ``last`` wherever the next one goes to another pack.
+
+    The rows are unrolled to pairs of row and pack; so nothing is divided item by item.
+
+    Returns:
+        Of each part the pack, the place of its first item there, and how many items it has, int64.
     """
     if first >= last:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
     low = int(np.searchsorted(placements.ranks, first, side="right")) - 1
     high = int(np.searchsorted(placements.ranks, last, side="left"))
     each, packs = placements.per_pack[low:high], placements.packs[low:high].copy()
@@ -185,8 +194,8 @@ def locate(placements: Placements, first: int, last: int) -> tuple[Array, Array]
     packs[0] -= skipped
     first_pack = placements.first_pack[low:high].copy()
     first_pack[0] += skipped
-    many = np.repeat(each, packs)
-    pack = np.repeat(ragged(first_pack, packs), many)
-    place = ragged(np.repeat(placements.position[low:high], packs), many)
-    wanted = slice(head, head + last - first)
-    return pack[wanted], place[wanted]
+    place, many = np.repeat(placements.position[low:high], packs), np.repeat(each, packs)
+    place[0] += head
+    many[0] -= head
+    many[-1] -= many.sum() - (last - first)
+    return ragged(first_pack, packs), place, many

@@ -8,11 +8,11 @@ from .blocks import BLOCK, Array, blocks, index_dtype, nonzero_indices
 from .concat import concat
 from .fit import Placements, best_fit
 from .items import Items
-from .packing import Packing
-from .patterns import locate
+from .packing import Packing, ragged
+from .patterns import visits
 from .policy import Policy, Strategy
 from .sorting import distinct_descending, order_descending
-from .spread import runs, spread_placements
+from .spread import spread_placements
 
 Rng = np.random.Generator | None
 
@@ -35,14 +35,22 @@ def _best_fit(items: Items, window: slice, policy: Policy, rng: Rng) -> Packing:
 
 def deal(placements: Placements, order: Array) -> Packing:
     """Hand items, given from the largest down, out to the placements."""
-    _, packs, many = runs(placements)
-    bounds = np.zeros(placements.num_packs + 1, dtype=np.int64)
-    np.cumsum(np.repeat(many, packs), out=bounds[1:])
+    bounds = _bounds(placements)
     dealt = np.empty_like(order)
     for block in blocks(len(order)):
-        pack, position = locate(placements, block.start, block.stop)
-        dealt[bounds[pack] + position] = order[block]
+        pack, place, many = visits(placements, block.start, block.stop)
+        dealt[ragged(bounds[pack] + place, many)] = order[block]
     return Packing(bounds=bounds, items=dealt)
+
+
+def _bounds(placements: Placements) -> Array:
+    """Where the items of each pack begin, and their number at the end: the twofold running sum of each row's change."""
+    bounds = np.zeros(placements.num_packs + 2, dtype=np.int64)
+    np.add.at(bounds, placements.first_pack + 1, placements.per_pack)
+    np.subtract.at(bounds, placements.first_pack + placements.packs + 1, placements.per_pack)
+    np.cumsum(bounds, out=bounds)  # the items of the pack before
+    np.cumsum(bounds, out=bounds)
+    return bounds[:-1]
 
 
 def _sequential(items: Items, window: slice, policy: Policy, rng: Rng) -> Packing:
