@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from packdata.planning.blocks import index_dtype, unsigned_dtype
 from packdata.planning.randomness import generator
-from packdata.planning.rooms import Rooms
 from packdata.planning.rounding import round_up
 from packdata.planning.sorting import distinct_descending, order_descending
 from packdata.planning.spread import spread_bounds
@@ -19,20 +18,6 @@ def test_rounding_up_is_the_next_multiple(value, multiple):
     assert rounded % multiple == 0
     assert 0 <= rounded - value < multiple
     assert round_up(np.array([value]), multiple).tolist() == [rounded]
-
-
-@given(st.lists(st.tuples(st.sampled_from(["add", "remove", "find"]), st.integers(0, 5000))))
-def test_rooms_are_a_sorted_set(steps):
-    rooms, members = Rooms(5000), set()
-    for step, room in steps:
-        if step == "add":
-            rooms.add(room)
-            members.add(room)
-        elif step == "remove" and room in members:
-            rooms.remove(room)
-            members.remove(room)
-        assert rooms.at_least(room) == min((member for member in members if member >= room), default=-1)
-    assert rooms.at_least(10**9) == -1
 
 
 @given(st.lists(st.one_of(st.integers(0, 9), st.integers(0, 70_000), st.integers(0, 2**40)), max_size=60))

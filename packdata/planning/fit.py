@@ -16,21 +16,28 @@ small: so a pack takes ``room // size`` of them in one go. Each step either uses
 and makes at most two classes more than it used: the number of steps follows the number of *distinct sizes*, and a
 billion documents cost what a million do. The loads are exactly those of the document-by-document algorithm.
 
+Sizes only shrink, so nothing has to be searched for the tightest room. The classes with room for the kind at hand are
+kept in order, the tightest last. A class with less room waits for the first kind that it has room for; it is tighter
+than all that had room before, so it goes behind them. Where ``max_documents`` bounds groups of several, there is
+one such list for each number of documents that a class still allows.
+
 Sources: best-fit decreasing for training data: Ding et al., "Fewer Truncations Improve Language Modeling",
 arXiv 2404.10830; packing on the histogram: Krell et al., "Efficient Sequence Packing without Cross-contamination",
 arXiv 2107.02027.
 """
 
+from bisect import bisect_left, insort
+from collections import defaultdict
 from dataclasses import dataclass
-from heapq import heappop, heappush
 
 import numpy as np
 from jaxtyping import Int64
 
-from .rooms import Rooms
+_Class = tuple[int, int, int, int, int]
+"""Packs that are alike: units taken, documents still allowed, minus the first pack, packs, items in each pack.
 
-_Class = tuple[int, int, int, int]
-"""Documents in each pack, first pack, packs, items in each pack: packs first to first + packs - 1 are alike."""
+The largest is the one to take: the fullest, of these the one with the fewest documents, of these the first.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -84,49 +91,44 @@ def best_fit(
     Returns:
         The placements, in the order of the kinds.
     """
-    cap = int((weights * counts).sum()) if max_documents is None else max_documents
-    classes: dict[int, list[_Class]] = {}
-    rooms = Rooms(capacity)
+    limits = (capacity - sizes).tolist()  # a pack takes an item of a kind while it is not fuller than this
+    fullest = limits[-1] if limits else 0
+    allowed = int((weights * counts).sum()) if max_documents is None else max_documents
+    heaviest = 1 if max_documents is None else int(weights.max(initial=1))
+    fitting: list[list[_Class]] = [[] for _ in range(heaviest + 1)]  # by the heaviest kind that they still allow
+    waiting: defaultdict[int, list[_Class]] = defaultdict(list)
     rows: list[int] = []
     num_packs = 0
-
-    smallest = int(sizes[-1]) if len(sizes) else 0
-
-    def leave(room: int, left: _Class) -> None:
-        if room >= smallest and left[0] < cap:
-            if alike := classes.get(room):
-                heappush(alike, left)
-            else:
-                classes[room] = [left]
-                rooms.add(room)
-
-    for size, weight, count in zip(sizes.tolist(), weights.tolist(), counts.tolist(), strict=True):
+    kinds = zip(sizes.tolist(), weights.tolist(), counts.tolist(), limits, strict=True)
+    for kind, (size, weight, count, limit) in enumerate(kinds):
+        if kind in waiting:
+            for found in sorted(waiting.pop(kind)):
+                fitting[found[1] if found[1] < heaviest else heaviest].append(found)
         while count:
-            room = rooms.at_least(size)
-            while room >= 0 and classes[room][0][0] + weight > cap:
-                room = rooms.at_least(room + 1)
-            if room >= 0:
-                alike = classes[room]
-                documents, first, packs, items = heappop(alike)
-                if not alike:
-                    rooms.remove(room)
-                most = room // size
-            else:
-                most = capacity // size
-                documents = 0
-            if documents + most * weight > cap:
-                most = (cap - documents) // weight
-            if room < 0:
-                room, first, packs, items = capacity, num_packs, -(-count // most), 0
-                num_packs += packs
+            alike = fitting[-1] if weight >= heaviest else max(fitting[weight:], key=_last)
+            load, spare, minus, packs, items = alike.pop() if alike else (0, allowed, -num_packs, count, 0)
+            most = (capacity - load) // size
+            if most * weight > spare:
+                most = spare // weight
             while packs and count:  # packs that take as many as they can, then one that takes the rest
                 each = most if most < count else count
                 filled = count // each
                 if filled > packs:
                     filled = packs
-                rows += (first, filled, each, items)
-                leave(room - each * size, (documents + each * weight, first, filled, items + each))
-                first, packs, count = first + filled, packs - filled, count - filled * each
-            if packs:
-                leave(room, (documents, first, packs, items))
+                rows += (-minus, filled, each, items)
+                fuller, fewer = load + each * size, spare - each * weight
+                if fewer and fuller <= limit:
+                    insort(fitting[min(fewer, heaviest)], (fuller, fewer, minus, filled, items + each))
+                elif fewer and fuller <= fullest:
+                    next_kind = bisect_left(limits, fuller, kind)
+                    waiting[next_kind].append((fuller, fewer, minus, filled, items + each))
+                minus, packs, count = minus - filled, packs - filled, count - filled * each
+            if not load:
+                num_packs = -minus
+            elif packs:
+                insort(alike, (load, spare, minus, packs, items))
     return Placements.from_rows(np.array(rows, dtype=np.int64).reshape(-1, 4), num_packs)
+
+
+def _last(classes: list[_Class]) -> tuple[int, ...]:
+    return classes[-1] if classes else ()
