@@ -55,8 +55,19 @@ def start(*arguments, cwd, command=(COMMAND,)):
     environment = os.environ | {"HF_DATASETS_CACHE": str(cwd / "cache"), "COLUMNS": "100"}
     arguments = [*map(str, command), *map(str, arguments)]
     return subprocess.Popen(
-        arguments, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        arguments,
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_ctrl_c,
     )
+
+
+def heed_ctrl_c():
+    """Do not inherit that SIGINT is ignored, as it is where the tests themselves run in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def run(*arguments, cwd, command=(COMMAND,)):
