@@ -59,6 +59,11 @@ BAD_FEATURES = {
         "feature 0: labels must be 1-D integers.*got bool",
     ),
     "ids past int64": ({}, [doc(np.array([2**63], np.uint64))], r"feature 0: input_ids must be less than 2\*\*63"),
+    "labels past int64": (
+        {},
+        [doc([1, 2], labels=np.array([1, 2**64 - 100], np.uint64))],
+        r"feature 0: labels must be less than 2\*\*63",
+    ),
     "negative ids": ({}, [doc([1]), doc([1, -100])], "feature 1: input_ids must not be negative where.*got -100"),
     "learnt negative ids": (
         {},

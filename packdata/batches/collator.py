@@ -163,17 +163,18 @@ class PackingCollator:
             "cu_seqlens": self._offsets(geometry),
         }
         batch = PackedBatch({key: torch.from_numpy(array) for key, array in arrays.items()})
-        has_target = predicted != IGNORE_INDEX
         for key, column in (self.columns or {}).items():
-            values = column.read(features, stream, has_target, key=key)
+            values = column.read(features, stream, predicted != IGNORE_INDEX, key=key)
             placed, _ = geometry.place(partial(np.copyto, src=values), pad=column.pad, like=values)
             batch[key] = torch.from_numpy(placed).to(column.dtype)
+        all_learnt = labels is ids  # then only the last tokens of documents predict nothing
+        num_targets = len(ids) - len(stream.stops) if all_learnt else np.count_nonzero(predicted != IGNORE_INDEX)
         batch.update(
             lengths=tuple(geometry.lengths.tolist()),
             document_starts=tuple(geometry.starts.tolist()),
             align=int(self.align),
-            max_seqlen=int(self._shape.constant_max_seqlen or geometry.segment_sizes.max()),
-            num_targets=int(np.count_nonzero(has_target)),
+            max_seqlen=int(self._shape.constant_max_seqlen or geometry.max_seqlen),
+            num_targets=int(num_targets),
             cross_document_attention=self.cross_document_attention,
             cross_document_targets=self.cross_document_targets,
         )

@@ -114,7 +114,7 @@ class Column:
         spread = np.full((tokens, *self.tail), self.pad, self.staging)
         if len(column) == targets:
             spread[learnt] = column
-        elif len(column) == tokens - 1 and features.documents[index] == 1 and not learnt[:1].any():
+        elif len(column) == tokens - 1 and features.documents_of(index) == 1 and not learnt[:1].any():
             spread[1:] = column
         else:
             raise ValueError(
@@ -127,7 +127,7 @@ class Column:
         if key not in features.mappings[index]:
             read_column(features.mappings, key, "biuf")  # raises, and names it
         column = as_array(features.mappings[index][key], index, key)
-        documents = int(features.documents[index])
+        documents = features.documents_of(index)
         if column.ndim == len(self.tail) and documents == 1:
             column = column[None]
         if column.ndim != 1 + len(self.tail) or len(column) != documents:

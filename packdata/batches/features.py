@@ -16,7 +16,6 @@ from .boundaries import Boundaries, find_tokens, read_boundaries
 from .reading import read_column
 
 SUPERVISION = ("labels", "completion_mask", "assistant_masks")
-_UINT64 = np.dtype(np.uint64)
 KNOWN = frozenset(("input_ids", "attention_mask", "seq_lengths", *SUPERVISION))
 
 
@@ -29,18 +28,21 @@ class Features:
         keys: The columns that any of them has.
         input_ids: Each feature's token ids, padding left out.
         kept: The part of each feature's columns that is no padding; None where no feature has padding.
-        documents: Documents of each feature, int64, shape ``(features,)``.
+        documents: Documents of each feature, int64, shape ``(features,)``; None if the features do not say where their
+            documents end: each is one.
         lengths: Tokens of each document, int64, shape ``(documents,)``; some may be 0.
-        packed: Whether the features say where their documents end.
     """
 
     mappings: Sequence[Mapping[str, Any]]
     keys: frozenset[str]
     input_ids: list[Array]
     kept: list[slice] | None
-    documents: Array
+    documents: Array | None
     lengths: Array
-    packed: bool
+
+    def documents_of(self, index: int) -> int:
+        """Count the documents of one feature."""
+        return 1 if self.documents is None else int(self.documents[index])
 
     def per_token(self, key: str, kinds: str, *, tail: tuple[int, ...] = ()) -> list[Array]:
         """Read a column of one value per token, padding left out.
@@ -72,25 +74,22 @@ def read_features(features: Any, *, boundaries: Boundaries, declared: frozenset[
         boundaries: As `PackingCollator` takes it.
         declared: Further names of columns that may be there.
     """
-    if isinstance(features, Mapping | str) or not isinstance(features, Iterable):
-        raise ValueError(f"features must be a list of features, got one {type(features).__name__}")
-    mappings = [feature if isinstance(feature, dict | Mapping) else {"input_ids": feature} for feature in features]
-    keys = frozenset[str]().union(*mappings)
+    mappings = _as_mappings(features)
+    keys: frozenset[str] = frozenset().union(*mappings)
     input_ids, kept = read_column(mappings, "input_ids", "iu"), None
-    _check_ids(input_ids)
     if "attention_mask" in keys:
         kept = find_tokens(mappings, input_ids, segment_ids=callable(boundaries))
     if kept is not None:
         input_ids = [ids[part] for ids, part in zip(input_ids, kept, strict=True)]
     tokens = np.fromiter(map(len, input_ids), np.int64, len(input_ids))
-    parts, read = None, frozenset[str]()
+    parts: list[Array] | None = None
+    read: frozenset[str] = frozenset()
     if boundaries is not None or "seq_lengths" in keys:
         parts, read = read_boundaries(mappings, boundaries, tokens)
     if unknown := keys - declared - KNOWN - read:
         raise ValueError(_undeclared(mappings, unknown))
-    if parts is None:
-        documents, lengths = np.ones_like(tokens), tokens
-    else:
+    documents, lengths = None, tokens
+    if parts is not None:
         documents = np.fromiter(map(len, parts), np.int64, len(parts))
         lengths = np.concatenate([*parts, tokens[:0]], dtype=np.int64, casting="unsafe")
     return Features(
@@ -100,17 +99,15 @@ def read_features(features: Any, *, boundaries: Boundaries, declared: frozenset[
         kept=kept,
         documents=documents,
         lengths=lengths,
-        packed=parts is not None,
     )
 
 
-def _check_ids(input_ids: list[Array]) -> None:
-    """Refuse ids that int64 cannot hold, which only uint64 has (a file read with another dtype than it was written)."""
-    if _UINT64 not in {ids.dtype for ids in input_ids}:
-        return
-    for index, ids in enumerate(input_ids):
-        if ids.dtype == _UINT64 and ids.max(initial=0) >= 2**63:
-            raise ValueError(f"feature {index}: input_ids must be less than 2**63, got {ids.max()}")
+def _as_mappings(features: Any) -> Sequence[Mapping[str, Any]]:
+    if isinstance(features, list) and set(map(type, features)) == {dict}:
+        return features
+    if isinstance(features, Mapping | str) or not isinstance(features, Iterable):
+        raise ValueError(f"features must be a list of features, got one {type(features).__name__}")
+    return [feature if isinstance(feature, Mapping) else {"input_ids": feature} for feature in features]
 
 
 def _undeclared(mappings: Sequence[Mapping[str, Any]], unknown: frozenset[Any]) -> str:

@@ -12,7 +12,6 @@ All of it is worked out on numbers per document and per row; what is done per sl
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, cast
 
 import numpy as np
@@ -21,7 +20,7 @@ from packdata.layout import INT32_MAX, Array
 from packdata.planning.edge import no_type_check
 from packdata.planning.rounding import round_up
 
-_SHORT = 48  # slots of a segment below which a slice of its own costs more than it saves
+_SHORT = 128  # slots of a segment below which a slice of its own costs more than it saves
 
 
 @no_type_check
@@ -90,6 +89,9 @@ class Geometry:
         starts: First slot of each document, shape ``(documents,)``.
         lengths: Tokens of each document, none 0, shape ``(documents,)``.
         bounds: Where segments begin, ending with the number of slots, shape ``(segments+1,)``.
+        segment_sizes: Slots of each segment, shape ``(segments,)``.
+        max_seqlen: The largest of them.
+        token_slots: The slot of each token; a slice from 0 on if they stand side by side.
     """
 
     rows: int
@@ -97,6 +99,9 @@ class Geometry:
     starts: Array
     lengths: Array
     bounds: Array
+    segment_sizes: Array
+    max_seqlen: int
+    token_slots: slice | Array
 
     def place(
         self, write: Callable[[Array], object], *, pad: int | float, like: Array | None = None
@@ -114,30 +119,16 @@ class Geometry:
         """
         dtype, tail = (np.dtype(np.int64), ()) if like is None else (like.dtype, like.shape[1:])
         slots = np.empty((self.rows * self.width, *tail), dtype)
-        count, token_slots = int(self.lengths.sum()), self._token_slots
-        if token_slots is None:
-            tokens = slots[:count]
-            slots[count:] = pad
+        if isinstance(self.token_slots, slice):
+            tokens = slots[self.token_slots]
+            slots[len(tokens) :] = pad
             write(tokens)
         else:
-            tokens = np.empty((count, *tail), dtype)
+            tokens = np.empty((len(self.token_slots), *tail), dtype)
             write(tokens)
             slots[:] = pad
-            slots[token_slots] = tokens
+            slots[self.token_slots] = tokens
         return slots.reshape(self.rows, self.width, *tail), tokens
-
-    @cached_property
-    def segment_sizes(self) -> Array:
-        """Slots of each segment, shape ``(segments,)``."""
-        return self.bounds[1:] - self.bounds[:-1]
-
-    @cached_property
-    def _token_slots(self) -> Array | None:
-        """The slot of each token; None if they stand side by side from the first slot on."""
-        before = np.cumsum(self.lengths) - self.lengths
-        if np.array_equal(before, self.starts):
-            return None
-        return cast(Array, np.arange(self.lengths.sum()) + np.repeat(self.starts - before, self.lengths))
 
     def position_ids(self, offset: int) -> Array:
         """Count the slots of each segment from ``offset``, shape ``(rows, width)``."""
@@ -145,15 +136,15 @@ class Geometry:
         if len(sizes) * _SHORT > slots:  # many short segments: no step of Python for each
             positions = np.arange(offset, slots + offset)
             positions -= np.repeat(self.bounds[:-1], sizes)
-        else:  # one pass over the slots, seven times as fast
-            ramp = np.arange(offset, int(sizes.max()) + offset)
+        else:  # one pass over the slots in place of three
+            ramp = np.arange(offset, self.max_seqlen + offset)
             positions = np.concatenate([ramp[:size] for size in sizes.tolist()])
         return positions.reshape(self.rows, self.width)
 
     def document_ids(self) -> Array:
         """Number each slot's document, -1 on padding, shape ``(rows, width)``."""
-        numbers = np.full(2 * len(self.lengths) + 1, -1)  # padding, a document, padding, a document, …, padding
-        numbers[1::2] = np.arange(len(self.lengths))
+        numbers = np.arange(2 * len(self.lengths) + 1) >> 1  # padding, a document, padding, a document, …, padding
+        numbers[::2] = -1
         edges = np.zeros(len(numbers) + 1, np.int64)
         edges[1:-1:2], edges[2:-1:2], edges[-1] = self.starts, self.starts + self.lengths, self.rows * self.width
         return np.repeat(numbers, edges[1:] - edges[:-1]).reshape(self.rows, self.width)
@@ -176,21 +167,45 @@ def lay_out(lengths: Array, feature_of: Array, *, features: int, reach_of: Array
     """
     by_rows = shape.layout == "rows"
     rows = max(features, 1) if by_rows else 1
-    row_of = feature_of if by_rows else np.zeros_like(feature_of)
+    row_of = feature_of if by_rows else np.zeros(len(lengths), np.int64)
     sizes = lengths if shape.align == 1 else round_up(lengths, shape.align)
-    used, in_row = _fill_rows(np.cumsum(sizes), row_of, rows)
+    used, in_row = _fill_rows(sizes.cumsum(), row_of, rows)
     _check_rows(in_row, row_of, feature_of, shape)
-    width = max(round_up(int(used.max()), shape.unit), shape.unit)
+    row_slots = used.tolist()
+    width = max(round_up(max(row_slots), shape.unit), shape.unit)
     if rows * width > INT32_MAX:
         raise ValueError(
             f"{rows} rows of {width} slots are over {INT32_MAX}, the most that cu_seqlens (int32) can count"
         )
-    starts = row_of * width + in_row - sizes
+    starts = in_row - sizes
+    if rows > 1:
+        starts += row_of * width
     heads = starts if reach_of is None else starts[np.diff(reach_of, prepend=-1) != 0]
-    bounds = np.concatenate([heads, _padding_starts(used, width, shape.piece), [rows * width]])
-    bounds.sort()
+    padding = _padding_starts(used, width, shape.piece) if min(row_slots) < width else used[:0]
+    bounds = np.concatenate([heads, padding, [rows * width]])
+    if len(padding):
+        bounds.sort()
+    segment_sizes = bounds[1:] - bounds[:-1]
+    max_seqlen = max(segment_sizes.tolist())
     _check_segments(bounds, starts, feature_of, shape)
-    return Geometry(rows=rows, width=width, starts=starts, lengths=lengths, bounds=bounds)
+    return Geometry(
+        rows=rows,
+        width=width,
+        starts=starts,
+        lengths=lengths,
+        bounds=bounds,
+        segment_sizes=segment_sizes,
+        max_seqlen=max_seqlen,
+        token_slots=_token_slots(starts, lengths),
+    )
+
+
+def _token_slots(starts: Array, lengths: Array) -> slice | Array:
+    tokens = int(lengths.sum())
+    if tokens == 0 or starts[-1] + lengths[-1] == tokens:  # the last tells: documents keep their order, never overlap
+        return slice(0, tokens)
+    before = lengths.cumsum() - lengths
+    return cast(Array, np.arange(tokens) + np.repeat(starts - before, lengths))
 
 
 def _fill_rows(ends: Array, row_of: Array, rows: int) -> tuple[Array, Array]:
@@ -202,8 +217,6 @@ def _fill_rows(ends: Array, row_of: Array, rows: int) -> tuple[Array, Array]:
 
 
 def _padding_starts(used: Array, width: int, piece: int) -> Array:
-    if (used == width).all():
-        return used[:0]
     pieces = -((used - width) // piece)
     row = np.repeat(np.arange(len(used)), pieces)
     place = np.arange(len(row)) - np.repeat(np.cumsum(pieces) - pieces, pieces)

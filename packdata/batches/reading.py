@@ -13,14 +13,28 @@ import torch
 
 from packdata.layout import Array
 
+_UINT64 = np.dtype(np.uint64)
+
 
 def read_column(mappings: Sequence[Mapping[str, Any]], key: str, kinds: str, *, dims: int = 1) -> list[Array]:
     """Read one column of all features; ``kinds`` and ``dims`` say which arrays are right."""
     try:
-        columns = [as_array(mapping[key], index, key) for index, mapping in enumerate(mappings)]
+        columns = [mapping[key] for mapping in mappings]
     except KeyError:
         index = next(index for index, mapping in enumerate(mappings) if key not in mapping)
         raise ValueError(missing_message(mappings, index, key)) from None
+    if set(map(type, columns)) - {np.ndarray}:
+        columns = [as_array(column, index, key) for index, column in enumerate(columns)]
+    dtypes = {column.dtype for column in columns}
+    if any(dtype.kind not in kinds for dtype in dtypes) or {column.ndim for column in columns} - {dims}:
+        columns = _as_wanted(columns, key, kinds, dims)
+    if _UINT64 in dtypes and "f" not in kinds:
+        _check_range(columns, key)
+    return columns
+
+
+def _as_wanted(columns: list[Array], key: str, kinds: str, dims: int) -> list[Array]:
+    """Let empty lists pass, and refuse all else that is of a wrong kind or shape."""
     for index, column in enumerate(columns):
         if column.dtype.kind not in kinds or column.ndim != dims:
             if column.shape == (0,):  # an empty list: of no kind, and of vectors as well as of numbers
@@ -32,6 +46,13 @@ def read_column(mappings: Sequence[Mapping[str, Any]], key: str, kinds: str, *, 
                 f"got {column.dtype} of shape {column.shape}"
             )
     return columns
+
+
+def _check_range(columns: list[Array], key: str) -> None:
+    """Refuse what int64 cannot hold, which only uint64 has (a file read with another dtype than it was written)."""
+    for index, column in enumerate(columns):
+        if column.dtype == _UINT64 and column.max(initial=0) >= 2**63:
+            raise ValueError(f"feature {index}: {key} must be less than 2**63, got {column.max()}")
 
 
 def as_array(value: Any, index: int, key: str) -> Array:

@@ -43,11 +43,15 @@ class TokenStream:
             by_rows: Each feature has a row of its own.
             joined: A document's last token predicts the first of the next one in its pack or row.
         """
-        feature_of = np.repeat(np.arange(len(features.documents)), features.documents)
-        filled = features.lengths > 0
-        lengths, feature_of = features.lengths[filled], feature_of[filled]
-        reach_of = feature_of if by_rows or features.packed else np.zeros_like(feature_of)
-        stops = np.cumsum(lengths) - 1
+        lengths, feature_of = features.lengths, np.arange(len(features.mappings))
+        if features.documents is not None:
+            feature_of = np.repeat(feature_of, features.documents)
+        if np.count_nonzero(lengths) < len(lengths):
+            filled = lengths > 0
+            lengths, feature_of = lengths[filled], feature_of[filled]
+        apart = by_rows or features.documents is not None
+        reach_of = feature_of if apart else np.zeros(len(lengths), np.int64)
+        stops = lengths.cumsum() - 1
         if joined:
             stops = stops[np.diff(reach_of, append=-1) != 0]
         return cls(lengths=lengths, feature_of=feature_of, reach_of=reach_of, stops=stops)

@@ -116,11 +116,14 @@ class Documents:
             For a document, its columns as numpy arrays (read-only views, unless markers are added). For a pack, its
             spans joined, and ``seq_lengths``, tokens per span; values per document become one array.
         """
-        if any(isinstance(item, Pack) for item in items):
-            return [self._pack(item) if isinstance(item, Pack) else self[item] for item in items]
         if not len(items):
             return []
-        documents = _numbers(items, len(self))
+        try:
+            documents = _numbers(items, len(self))
+        except TypeError:
+            if not any(isinstance(item, Pack) for item in items):
+                raise
+            return [self._pack(item) if isinstance(item, Pack) else self[item] for item in items]
         rows = self._table_rows(documents)
         if self._markers:
             lengths = self._lengths_of(documents)
@@ -130,8 +133,11 @@ class Documents:
         else:
             columns = [column.views(rows) for column in self.columns.values()]
         columns += [list(values[rows]) for values in self._values.values()]
-        names = [*self.columns, *self._values]
-        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        features: list[Feature] = [{"input_ids": ids} for ids in columns[0]]
+        for name, column in zip([*self.columns, *self._values][1:], columns[1:], strict=True):
+            for feature, values in zip(features, column, strict=True):
+                feature[name] = values
+        return features
 
     def select(self, documents: Array) -> "Documents":
         """Return some of the documents, in that order, sharing the columns.
@@ -211,10 +217,11 @@ class Documents:
 def _numbers(items: Collection[Any], count: int) -> Array:
     """Return document numbers as indices from 0, int64."""
     numbers = np.fromiter(map(operator.index, items), np.int64, len(items))
-    outside = (numbers < -count) | (numbers >= count)
-    if outside.any():
-        raise IndexError(f"document {numbers[np.argmax(outside)]} of {count}")
-    numbers[numbers < 0] += count
+    if min(items) < 0 or max(items) >= count:
+        outside = (numbers < -count) | (numbers >= count)
+        if outside.any():
+            raise IndexError(f"document {numbers[np.argmax(outside)]} of {count}")
+        numbers[numbers < 0] += count
     return numbers
 
 
