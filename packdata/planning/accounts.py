@@ -4,13 +4,14 @@ import numpy as np
 
 from .blocks import BLOCK, Array, blocks
 from .ledger import Ledger
+from .packing import PlanArrays
 from .policy import Policy
 
 
 def account(
     lengths: Array,
     policy: Policy,
-    arrays: tuple[Array, Array, Array, Array | None],
+    arrays: PlanArrays,
     *,
     truncated: int,
     split: int,
@@ -76,9 +77,7 @@ def _packs_capped(bounds: Array, lengths: Array, policy: Policy) -> int:
     return capped
 
 
-def _targets(
-    lengths: Array, arrays: tuple[Array, Array, Array, Array | None], kept: Array, targets: Array
-) -> dict[str, int]:
+def _targets(lengths: Array, arrays: PlanArrays, kept: Array, targets: Array) -> dict[str, int]:
     """Count targets, taken to be the last tokens of their document (all tokens, or the completion after a prompt)."""
     _, documents, span_lengths, starts = arrays
     targets_in = targets_of_kept = targets_kept = 0

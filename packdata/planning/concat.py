@@ -29,9 +29,10 @@ def concat(items: Items, order: Array, policy: Policy) -> Packing:
     total = sum(int(items.units(lengths[order[block]]).sum()) for block in blocks(len(order)))
     cuts = _cuts(items, order, total, policy)
     most = len(order) + len(cuts)
+    longest = int(lengths.max(initial=0))
     whose = np.empty(most, dtype=order.dtype)
-    starts = np.empty(most, dtype=index_dtype(int(lengths.max(initial=0)) + 1))
-    pieces = np.empty(most, dtype=np.int32)
+    starts = np.empty(most, dtype=np.uint16 if longest < 2**16 else index_dtype(longest + 1))
+    pieces = np.empty(most, dtype=np.uint16 if longest < 2**16 else np.int32)
     bounds = np.zeros(len(cuts) + 1, dtype=np.int64)
     filled = reached = split = 0
     for block in blocks(len(order)):

@@ -9,6 +9,9 @@ from .blocks import BLOCK, Array, blocks, index_dtype
 from .items import Items
 from .overlong import Spans
 
+PlanArrays = tuple[Array, Array, Array, Array | None]
+"""``bounds``, ``documents``, ``lengths`` and ``starts`` of a plan."""
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Packing:
@@ -66,7 +69,7 @@ def ungroup(packing: Packing, items: Items) -> Packing:
     return Packing(bounds=ends[packing.bounds], items=spans[ragged(first[packing.items], sizes)])
 
 
-def assemble(packing: Packing, spans: Spans, order: Array | None) -> tuple[Array, Array, Array, Array | None]:
+def assemble(packing: Packing, spans: Spans, order: Array | None) -> PlanArrays:
     """Write down the plan's arrays, block by block.
 
     Args:
@@ -75,7 +78,7 @@ def assemble(packing: Packing, spans: Spans, order: Array | None) -> tuple[Array
         order: The pack that is to stand at each place, or None to leave them where they are.
 
     Returns:
-        ``bounds``, ``documents``, ``lengths`` and ``starts`` of the plan.
+        The arrays.
     """
     bounds = packing.bounds
     if order is not None:
@@ -83,10 +86,10 @@ def assemble(packing: Packing, spans: Spans, order: Array | None) -> tuple[Array
         np.cumsum(np.diff(packing.bounds)[order], out=bounds[1:])
     documents = np.empty(len(packing.items), dtype=np.int64)
     lengths = np.empty(len(packing.items), dtype=np.int32)
-    starts = None
+    starts: Array | None = None
     if spans.starts is not None or packing.starts is not None:
-        known = [part.dtype for part in (spans.starts, packing.starts) if part is not None]
-        starts = np.zeros(len(packing.items), dtype=np.result_type(*known))
+        known = [part.itemsize for part in (spans.starts, packing.starts) if part is not None]
+        starts = np.zeros(len(packing.items), dtype=np.int64 if max(known) == 8 else np.int32)
     for to, entries in _entries(packing, bounds, order):
         item = packing.items[entries].astype(np.int64, copy=False)  # what numpy would convert each index to, twice
         documents[to] = item if spans.documents is None else spans.documents[item]

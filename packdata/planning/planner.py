@@ -21,7 +21,7 @@ from .edge import no_type_check
 from .fingerprints import fingerprint
 from .items import Items, as_groups, group_spans, groups_within
 from .overlong import Spans, cut_overlong
-from .packing import Packing, assemble, join, shuffled_packs, ungroup
+from .packing import PlanArrays, assemble, join, shuffled_packs, ungroup
 from .plan import Plan
 from .policy import Overlong, Policy, Strategy
 from .randomness import Seed, generator
@@ -95,10 +95,8 @@ def plan_packs(
     array = as_lengths(lengths)
     counted = None if targets is None else _target_counts(targets, array)
     families = None if groups is None else as_groups(groups, len(array))
-    spans, packing, order = _pack(array, families, policy)
-    arrays = assemble(packing, spans, order)
-    split = spans.split + packing.split
-    ledger = account(array, policy, arrays, truncated=spans.truncated, split=split, targets=counted)
+    arrays, truncated, split = _pack(array, families, policy)
+    ledger = account(array, policy, arrays, truncated=truncated, split=split, targets=counted)
     bounds, documents, span_lengths, starts = arrays
     return Plan(
         bounds=bounds,
@@ -111,8 +109,8 @@ def plan_packs(
     )
 
 
-def _pack(lengths: Array, groups: Array | None, policy: Policy) -> tuple[Spans, Packing, Array | None]:
-    """Pack the spans, and say in which order the packs are to stand (None: as they are)."""
+def _pack(lengths: Array, groups: Array | None, policy: Policy) -> tuple[PlanArrays, int, int]:
+    """Pack the spans; return the plan's arrays, and how many documents were cut short and how many are in pieces."""
     rng = None if policy.seed is None else generator(policy.seed)
     spans, items = _items(lengths, groups, policy)
     pack = STRATEGIES[policy.strategy]
@@ -121,7 +119,8 @@ def _pack(lengths: Array, groups: Array | None, policy: Policy) -> tuple[Spans, 
     packing = replace(packing, bounds=spread_bounds(packing.bounds, policy.packs_multiple_of))
     ends = np.cumsum([len(window.items) for window in windows]).tolist()
     order = None if rng is None else shuffled_packs(packing, ends, rng)
-    return spans, ungroup(packing, items), order
+    arrays = assemble(ungroup(packing, items), spans, order)
+    return arrays, spans.truncated, spans.split + packing.split
 
 
 def _items(lengths: Array, groups: Array | None, policy: Policy) -> tuple[Spans, Items]:
