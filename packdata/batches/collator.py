@@ -58,7 +58,8 @@ class PackingCollator:
             and its sisters); the columns that it reads need no declaration.
         columns: Further columns by name, each with a `Column` that says how it travels.
         cross_document_attention: One segment per pack (a feature with ``seq_lengths``), else per row; positions run
-            through it. Documents and targets stay what they are.
+            through it, and through the slots that ``align`` leaves between documents, which later ones then see.
+            Documents and targets stay what they are.
         cross_document_targets: Within the same reach, a document's last token predicts the next one's first.
         output: A dialect such as `to_transformers`, or any callable from the batch to what the loader shall yield.
 
