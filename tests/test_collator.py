@@ -87,3 +87,29 @@ def test_streams_with_markers_are_read_as_documents(texts, shared):
     stream = [token for document in documents for token in document]
     collate = PackingCollator(boundaries=lambda f: lengths_from_eos(f["input_ids"], 2, bos_token_id=bos))
     assert as_lists(collate([stream])) == as_lists(PackingCollator()(documents))
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_numpy_numbers_are_options_and_never_wrap_around(kind):
+    options = {"pad_to": 100, "max_documents": 100, "padding_segment": 1, "align": 4, "position_offset": 120}
+    features = [[7] * 3] * 5
+    narrow = {name: kind(value) for name, value in options.items()}
+    ours, plain = (PackingCollator(layout="rows", **chosen)(features) for chosen in (narrow, options))
+    assert as_lists(ours) == as_lists(plain)
+
+
+def test_a_first_token_may_be_a_placeholder():
+    features = [[-200, 2, 3], [-100, 5]]
+    batch = PackingCollator()(features)
+    assert batch.targets.tolist() == [[2, 3, -100, 5, -100]]
+    assert batch.num_targets == 3
+    with pytest.raises(ValueError, match="feature 1: input_ids must not be negative where they are learnt, got -100"):
+        PackingCollator(cross_document_targets=True)(features)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.bool])
+def test_lists_of_integers_fill_columns_of_any_integer_type_and_of_booleans(dtype):
+    collate = PackingCollator(columns={"role": Column(per="token", dtype=dtype)})
+    batch = collate([{"input_ids": [5, 6], "role": [0, 1]}, {"input_ids": [7], "role": [True]}])
+    assert batch["role"].tolist() == [[0, 1, 1]]
+    assert batch["role"].dtype == dtype

@@ -1,3 +1,5 @@
+from collections import defaultdict
+
 import numpy as np
 import pytest
 import torch
@@ -64,6 +66,13 @@ BAD_FEATURES = {
         [doc([1, 2], labels=np.array([1, 2**64 - 100], np.uint64))],
         r"feature 0: labels must be less than 2\*\*63",
     ),
+    "ids past int64 of another byte order": (
+        {"targets": "completion_mask"},
+        [doc(np.array([2**63 + 5, 1], ">u8"), completion_mask=[0, 1])],
+        r"feature 0: input_ids must be less than 2\*\*63",
+    ),
+    "masked ids": ({}, [doc(np.ma.masked_array([1, 2], [False, True]))], "feature 0: .* got a masked array: fill it"),
+    "a column that a defaultdict makes up": ({}, [defaultdict(list)], "feature 0 lacks 'input_ids'"),
     "negative ids": ({}, [doc([1]), doc([1, -100])], "feature 1: input_ids must not be negative where.*got -100"),
     "learnt negative ids": (
         {},
@@ -168,6 +177,24 @@ BAD_FEATURES = {
         {"columns": {"depth": Column(per="token", dtype=torch.int8)}},
         [doc([1, 2], depth=[-5, 300])],
         "feature 0: depth has values from -5 to 300, too many for torch.int8",
+    ),
+    "numbers that are no booleans": (
+        {"columns": {"depth": Column(per="token", dtype=torch.bool)}},
+        [doc([1, 2], depth=[0, 2])],
+        "feature 0: depth has values from 0 to 2, too many for torch.bool",
+    ),
+    "floats too large": (
+        {"columns": {"depth": Column(per="token", dtype=torch.float16)}},
+        [doc([1, 2], depth=[float("inf"), 1e5])],
+        r"feature 0: depth has values from 0.0 to 100000.0, too many for torch.float16",
+    ),
+    "O1 shifted or one per target": (
+        {"columns": LOGPROBS, "cross_document_targets": True},
+        [
+            doc([1, 2], completion_mask=[1, 1], logprobs=[0.1, 0.2]),
+            doc([3, 4, 5], completion_mask=[1, 0, 1], logprobs=[0.5, 0.25]),
+        ],
+        "feature 1: logprobs has 2 values; .* where these coincide, only one per token is clear",
     ),
 }
 

@@ -250,6 +250,11 @@ def test_jax_needs_the_batch_on_the_cpu():
         to_jax(PackingCollator()([[1, 2]]).to("meta"))
 
 
+def test_jax_refuses_ids_past_int32():
+    with pytest.raises(ValueError, match="to_jax has int32 ids, input_ids hold one of 4294967297"):
+        to_jax(PackingCollator()([[5, 2**32 + 1]]))
+
+
 @pytest.mark.parametrize("dialect", [to_transformers, to_megatron, to_torchtitan, to_fla])
 def test_no_dialect_waits_for_a_device(dialect):
     dialect(PackingCollator(16, align=2)([[1, 2, 3], [4]]).to("meta"))

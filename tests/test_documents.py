@@ -8,6 +8,7 @@ import oracles
 import pyarrow as pa
 import pytest
 import strategies
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
@@ -143,6 +144,13 @@ WRONG = [
     ({"input_ids": ["a b"]}, {}, ValueError, r"must hold a list of numbers per row, got string"),
     ({"input_ids": [[1, "a"]]}, {}, ValueError, r"'input_ids' must hold a flat list of numbers"),
     ([np.array([1]), np.array([[2]])], {}, ValueError, r"row 1 must be a flat sequence of numbers, got shape \(1, 1\)"),
+    ([np.ma.masked_array([1, 2], [False, True])], {}, ValueError, r"row 0 must be a flat .* masked array: fill it"),
+    (
+        pa.table([pa.array([[1]]), pa.array([[2]])], names=["input_ids", "input_ids"]),
+        {},
+        ValueError,
+        r"columns must have a name each, got \['input_ids', 'input_ids'\]",
+    ),
     ({"ids": [[1]]}, {}, ValueError, r"no column 'input_ids' among \['ids'\]"),
     ({"input_ids": [[1], [2]], "a": [1]}, {}, ValueError, r"one entry per document each, got .*'a': 1"),
     ([{"input_ids": [1]}, {"input_ids": [2], "labels": [2]}], {}, ValueError, r"document 1 has the columns"),
@@ -185,6 +193,66 @@ def test_document_numbers_and_packs_out_of_range_are_refused():
         pack = Pack(documents=np.array([0]), starts=np.array([start], np.int32), lengths=np.array([length], np.int32))
         with pytest.raises(ValueError, match=f"wants {length} tokens from {start} on of document 0"):
             documents[pack]
+    with pytest.raises(ValueError, match="three arrays with an entry per span"):
+        documents[Pack(documents=np.array([0, 1]), starts=np.zeros(1, np.int32), lengths=np.ones(2, np.int32))]
+
+
+class Number:
+    def __init__(self, number):
+        self.number = number
+
+    def __index__(self):
+        return self.number
+
+
+@pytest.mark.parametrize("kind", [int, np.int8, np.uint64, torch.tensor, Number])
+def test_documents_are_numbered_by_any_kind_of_integer(kind):
+    documents = Documents([[1, 2], [], [3]])
+    assert features(documents.__getitems__([kind(2), kind(0)])) == [{"input_ids": [3]}, {"input_ids": [1, 2]}]
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**70), np.uint64(2**63)])
+def test_numbers_past_int64_are_out_of_range(number):
+    with pytest.raises(IndexError, match=f"document {number} of 1"):
+        Documents([[1]])[number]
+
+
+@pytest.mark.parametrize("mask", [[True, False], np.array([True, False]), torch.tensor([True, False])])
+def test_a_mask_does_not_number_documents(mask):
+    with pytest.raises(TypeError, match=r"named by their numbers, got .*True"):
+        Documents([[1], [2]]).__getitems__(mask)
+
+
+def test_documents_are_selected_by_numbers_that_are_there():
+    documents = Documents([[5, 6], [], [8]])
+    assert features(documents.select(np.array([2, 0], np.int8))) == [{"input_ids": [8]}, {"input_ids": [5, 6]}]
+    for number in (-1, 3):
+        with pytest.raises(IndexError, match=f"document {number} of 3"):
+            documents.select(np.array([number]))
+    with pytest.raises(ValueError, match="must be a 1-D array of integers, got bool"):
+        documents.select(np.array([True, False, True]))
+
+
+def test_an_empty_span_has_no_markers():
+    empty = Pack(documents=np.array([0, 0]), starts=np.zeros(2, np.int32), lengths=np.array([0, 2], np.int32))
+    assert Documents([[5, 6]], bos_token_id=1)[empty]["input_ids"].tolist() == [1, 5]
+
+
+@pytest.mark.parametrize("source", [*SAME.values(), {"input_ids": [[1]], "mask": [[True]]}], ids=[*SAME, "booleans"])
+def test_what_is_served_cannot_be_written_to(source):
+    for feature in Documents(source):
+        for values in feature.values():
+            with pytest.raises(ValueError, match="read-only"):
+                values[0] = 0
+
+
+def test_columns_that_a_format_hides_are_not_served():
+    dataset = datasets.Dataset.from_dict({"input_ids": [[1, 2]], "labels": [[-100, 2]]})
+    assert Documents(dataset)[0].keys() == {"input_ids", "labels"}
+    shown = Documents(dataset.with_format("torch", columns=["input_ids"]))
+    assert shown[0].keys() == pickle.loads(pickle.dumps(shown))[0].keys() == {"input_ids"}
+    every = dataset.with_format("torch", columns=["input_ids"], output_all_columns=True)
+    assert Documents(every)[0].keys() == {"input_ids", "labels"}
 
 
 def test_a_dataset_on_disk_pickles_as_its_path(tmp_path):

@@ -67,6 +67,19 @@ def test_sums_carry_gradients_and_means_count_in_any_dtype():
     assert batch.document_means(torch.ones(1, 602, dtype=torch.bfloat16)).tolist() == [1, 1]  # bfloat16 counts to 256
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int32])
+def test_sums_and_means_of_few_bits_are_counted_in_many(dtype):
+    batch = PackingCollator()([[1] * 300, [2] * 5])
+    right = torch.ones(1, 305).to(dtype)
+    assert batch.document_sums(right, over="tokens").tolist() == [300, 5]
+    assert batch.document_means(right).tolist() == [1, 1]
+
+
+def test_a_dtype_is_no_device():
+    with pytest.raises(TypeError, match="dtype"):
+        PackingCollator()([[1001, 2003]]).to(torch.bfloat16)
+
+
 def test_the_segment_of_each_slot():
     batch = PackingCollator(8, max_documents=4, padding_segment=2)([[1, 2], [3]])
     assert batch.cu_seqlens.tolist() == [0, 2, 3, 5, 7, 8, 8]

@@ -69,6 +69,8 @@ def assert_holds(held, batch):
     slots = torch.arange(held.input_ids.numel()).view_as(held.input_ids)
     assert torch.equal(held.position_ids, slots - held.cu_seqlens[held.segment_ids] + 2)
     assert (held.lengths, held.num_targets) == (batch.lengths, batch.num_targets)
+    for part, document in zip(held.unpack(held.input_ids), batch.unpack(batch.input_ids), strict=True):
+        assert torch.equal(part, document)
 
 
 @settings(max_examples=60)
@@ -139,6 +141,7 @@ MISFITS = [
     (plain(other=torch.ones(1, 2)), r"has columns \['other'\] that the buffers have not"),
     (plain(hidden_states=torch.ones(1, 2, 4)), r"hidden_states must hold torch.float32 of shape \(3,\), got .* \(4,\)"),
     (plain(hidden_states=torch.ones(1, 2, 3, dtype=torch.complex64)), "got torch.complex64"),
+    (plain(depth=torch.ones(1, 2, dtype=torch.int64)), "depth must hold torch.int8 .* got torch.int64"),
     (plain(cu_seqlens=torch.tensor([0, 1, 1, 2])), None),
     (PackingCollator(8, padding_segment=1)([[1]]), "the batch has up to 8 segments, over the 3 that max_documents=2"),
 ]
@@ -146,8 +149,10 @@ MISFITS = [
 
 @pytest.mark.parametrize(("batch", "message"), MISFITS)
 def test_what_does_not_fit_is_refused(batch, message):
-    buffers = StaticBuffers(8, 2, max_seqlen=6, columns=STATES)
-    batch = PackedBatch({"hidden_states": torch.ones(*batch.input_ids.shape, 3)} | batch)
+    depth = {"depth": Column(per="token", dtype=torch.int8)}
+    buffers = StaticBuffers(8, 2, max_seqlen=6, columns=STATES | depth)
+    shape = batch.input_ids.shape
+    batch = PackedBatch({"hidden_states": torch.ones(*shape, 3), "depth": torch.ones(shape, dtype=torch.bool)} | batch)
     if message is None:
         assert buffers.copy_(batch).cu_seqlens.tolist() == [0, 1, 2, 8]
         return

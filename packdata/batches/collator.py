@@ -154,12 +154,12 @@ class PackingCollator:
 
     def _fill(self, features: Features, stream: TokenStream, geometry: Geometry) -> PackedBatch:
         input_ids, ids = geometry.place(partial(_concatenate, features.input_ids), pad=self.pad_token_id)
-        labels = read_labels(features, self.targets, ids)
+        labels = read_labels(features, stream, self.targets, ids)
         targets, predicted = geometry.place(partial(stream.shift, labels, IGNORE_INDEX), pad=IGNORE_INDEX)
         arrays = {
             "input_ids": input_ids,
             "targets": targets,
-            "position_ids": geometry.position_ids(self.position_offset),
+            "position_ids": geometry.position_ids(int(self.position_offset)),
             "document_ids": geometry.document_ids(),
             "cu_seqlens": self._offsets(geometry),
         }

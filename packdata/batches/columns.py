@@ -112,14 +112,16 @@ class Column:
         if len(column) == padded:
             return column if features.kept is None else column[features.kept[index]]
         spread = np.full((tokens, *self.tail), self.pad, self.staging)
-        if len(column) == targets:
+        shifted = len(column) == tokens - 1 and features.documents_of(index) == 1
+        if len(column) == targets and not (shifted and learnt[0]):  # else it might be either
             spread[learnt] = column
-        elif len(column) == tokens - 1 and features.documents_of(index) == 1 and not learnt[:1].any():
+        elif shifted and not learnt[0]:
             spread[1:] = column
         else:
             raise ValueError(
                 f"feature {index}: {key} has {len(column)} values; per prediction there are {padded} (one per token), "
-                f"{tokens - 1} (already shifted, for a feature of one document) or {targets} (one per target)"
+                f"{tokens - 1} (already shifted, for a feature of one document) or {targets} (one per target); "
+                "where these coincide, only one per token is clear"
             )
         return spread
 
@@ -142,13 +144,26 @@ class Column:
             return np.empty((0, *self.tail), self.staging)
         if column.shape[1:] != self.tail:
             raise ValueError(f"feature {index}: {key} must have values of shape {self.tail}, got {column.shape[1:]}")
-        if column.size and not np.can_cast(column.dtype, self.staging, "same_kind"):
+        whole = column.dtype.kind in "biu" and self.staging.kind in "biu"
+        if column.size and not (whole or np.can_cast(column.dtype, self.staging, "same_kind")):
             raise ValueError(f"feature {index}: {key} is {column.dtype}, which does not cast to {self.dtype}")
-        if column.size and self.staging.kind in "iu":
-            limits, low, high = np.iinfo(self.staging), column.min(), column.max()
-            if low < limits.min or high > limits.max:
-                raise ValueError(f"feature {index}: {key} has values from {low} to {high}, too many for {self.dtype}")
+        if column.size and (whole or column.dtype.kind == "f"):
+            self._check_range(column, index, key)
         return column
+
+    def _check_range(self, column: Array, index: int, key: str) -> None:
+        if self.dtype.is_floating_point or self.dtype.is_complex:
+            least, most = torch.finfo(self.dtype).min, torch.finfo(self.dtype).max
+            if float(np.finfo(column.dtype).max) <= 1.01 * most:  # bfloat16 ends where float32 does
+                return
+            column = column[np.isfinite(column)]
+        else:
+            least, most = (
+                (0, 1) if self.dtype is torch.bool else (np.iinfo(self.staging).min, np.iinfo(self.staging).max)
+            )
+        low, high = column.min(initial=0), column.max(initial=0)
+        if low < least or high > most:
+            raise ValueError(f"feature {index}: {key} has values from {low} to {high}, too many for {self.dtype}")
 
     def _join(self, parts: list[Array]) -> Array:
         return np.concatenate(parts, dtype=self.staging, casting="unsafe")

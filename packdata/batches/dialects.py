@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from packdata.layout import INT32_MAX
+
 from .packed_batch import PackedBatch
 
 
@@ -146,10 +148,15 @@ def to_jax(batch: PackedBatch) -> dict[str, Any]:
         ``inputs``, ``inputs_segment_ids``, ``inputs_positions``, ``targets`` (shifted), ``targets_segment_ids``,
         ``targets_positions``: int32 ``[R, T]``.
 
+    Raises:
+        ValueError: If the batch is not on the CPU, or an id does not fit.
+
     Source: grain, ``PackAndBatchOperation``; seqio, ``trim_and_pack_dataset``; MaxText's loss.
     """
     if batch.input_ids.device.type != "cpu":
         raise ValueError(f"to_jax needs a batch on the CPU, got one on {batch.input_ids.device}: use batch.to('cpu')")
+    if batch.input_ids.numel() and (most := int(batch.input_ids.abs().max())) > INT32_MAX:
+        raise ValueError(f"to_jax has int32 ids, input_ids hold one of {most}")
     segments, padding = batch.segment_ids, batch.document_ids < 0
     within = (segments - segments[:, :1] + 1).masked_fill(padding, 0)
     positions = batch.position_ids.masked_fill(padding, 0)

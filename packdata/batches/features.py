@@ -107,7 +107,13 @@ def _as_mappings(features: Any) -> Sequence[Mapping[str, Any]]:
         return features
     if isinstance(features, Mapping | str) or not isinstance(features, Iterable):
         raise ValueError(f"features must be a list of features, got one {type(features).__name__}")
-    return [feature if isinstance(feature, Mapping) else {"input_ids": feature} for feature in features]
+    return [_as_mapping(feature) for feature in features]
+
+
+def _as_mapping(feature: Any) -> Mapping[str, Any]:
+    if not isinstance(feature, Mapping):
+        return {"input_ids": feature}
+    return dict(feature) if hasattr(feature, "__missing__") else feature  # a defaultdict would make up columns
 
 
 def _undeclared(mappings: Sequence[Mapping[str, Any]], unknown: frozenset[Any]) -> str:

@@ -49,6 +49,7 @@ class Shape:
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
             if not (optional and value is None) and (not whole or value < 1):
                 raise ValueError(f"{name} must be an integer of at least 1{' or None' * optional}, got {value!r}")
+            object.__setattr__(self, name, value if value is None else int(value))  # numpy's would wrap around
         if self.pad_to and self.pad_to_multiple_of and self.pad_to % self.pad_to_multiple_of:
             raise ValueError(f"pad_to={self.pad_to} is no multiple of pad_to_multiple_of={self.pad_to_multiple_of}")
 

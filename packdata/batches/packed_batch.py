@@ -159,7 +159,12 @@ class PackedBatch(dict[str, Any]):
         return "\n".join([f"PackedBatch: {', '.join(facts)}", *tensors])
 
     def to(self, device: Any, non_blocking: bool = False) -> "PackedBatch":
-        """Move every tensor to ``device``; what the host knows comes along unchanged."""
+        """Move every tensor to ``device``; what the host knows comes along unchanged.
+
+        Raises:
+            TypeError: If it is no device; a dtype would round the token ids.
+        """
+        device = torch.device(device)
         return self._map_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "PackedBatch":
@@ -196,17 +201,20 @@ class PackedBatch(dict[str, Any]):
         """Add up a value per slot within each document, without waiting for the device.
 
         Args:
-            values: Shape ``[R, T, *tail]``, floating point or integer.
+            values: Shape ``[R, T, *tail]``, floating point, integer or bool.
             over: The slots that count: ``"targets"`` (token losses, log-probabilities) or ``"tokens"``. What stands
                 elsewhere does not matter, NaN included.
 
         Returns:
-            Shape ``[documents, *tail]``, on the device of ``values`` and in their dtype, but float32 for half
-            precision, which cannot add up many; 0 for a document without such slots.
+            Shape ``[documents, *tail]``, on the device of ``values`` and in their dtype, but float32 for half precision
+            and int64 for integers and bools, which cannot add up many; 0 for a document without such slots.
         """
         self._check_slots(values, "values")
         flat = values.flatten(0, 1)
-        flat = flat.float() if flat.is_floating_point() and flat.itemsize < 4 else flat
+        if not (flat.is_floating_point() or flat.is_complex()):
+            flat = flat.long()
+        elif flat.itemsize < 4:
+            flat = flat.float()
         counted = self._counted(over).view(-1, *[1] * (flat.dim() - 1))
         index = self.document_ids.flatten() + 1  # padding, -1, is added up in front and cut off
         sums = flat.new_zeros(self.num_documents + 1, *flat.shape[1:])
@@ -216,11 +224,11 @@ class PackedBatch(dict[str, Any]):
         """Average a value per slot within each document: `document_sums` by the number of slots that count.
 
         Args:
-            values: Shape ``[R, T, *tail]``, floating point.
+            values: Shape ``[R, T, *tail]``, floating point, integer or bool (``logits.argmax(-1) == batch.targets``).
             over: The slots that count: ``"targets"`` or ``"tokens"``.
 
         Returns:
-            Shape ``[documents, *tail]``; 0 for a document without such slots.
+            Floating point, shape ``[documents, *tail]``; 0 for a document without such slots.
         """
         counted = self._counted(over).view_as(self.targets).to(torch.int64)
         counts = self.document_sums(counted, over=over).clamp(min=1)

@@ -13,8 +13,6 @@ import torch
 
 from packdata.layout import Array
 
-_UINT64 = np.dtype(np.uint64)
-
 
 def read_column(mappings: Sequence[Mapping[str, Any]], key: str, kinds: str, *, dims: int = 1) -> list[Array]:
     """Read one column of all features; ``kinds`` and ``dims`` say which arrays are right."""
@@ -28,7 +26,7 @@ def read_column(mappings: Sequence[Mapping[str, Any]], key: str, kinds: str, *, 
     dtypes = {column.dtype for column in columns}
     if any(dtype.kind not in kinds for dtype in dtypes) or {column.ndim for column in columns} - {dims}:
         columns = _as_wanted(columns, key, kinds, dims)
-    if _UINT64 in dtypes and "f" not in kinds:
+    if "f" not in kinds and any(_past_int64(dtype) for dtype in dtypes):
         _check_range(columns, key)
     return columns
 
@@ -51,13 +49,19 @@ def _as_wanted(columns: list[Array], key: str, kinds: str, dims: int) -> list[Ar
 def _check_range(columns: list[Array], key: str) -> None:
     """Refuse what int64 cannot hold, which only uint64 has (a file read with another dtype than it was written)."""
     for index, column in enumerate(columns):
-        if column.dtype == _UINT64 and column.max(initial=0) >= 2**63:
+        if _past_int64(column.dtype) and column.max(initial=0) >= 2**63:
             raise ValueError(f"feature {index}: {key} must be less than 2**63, got {column.max()}")
+
+
+def _past_int64(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "u" and dtype.itemsize == 8
 
 
 def as_array(value: Any, index: int, key: str) -> Array:
     """View or convert one feature's column as a numpy array."""
     if isinstance(value, np.ndarray):
+        if np.ma.is_masked(value):
+            raise ValueError(f"feature {index}: {key} must be one value per token, got a masked array: fill it")
         return value
     if isinstance(value, list | tuple) and not (value and isinstance(value[0], bool)):
         try:

@@ -109,6 +109,10 @@ class StaticBuffers:
                 buffer[:rows, :width].copy_(batch[key].detach(), non_blocking=buffer.device.type != "cpu")
                 self._clear_tail(key, rows, width)
         host = {key: value for key, value in batch.items() if not isinstance(value, Tensor)}
+        if "document_starts" in host:
+            host["document_starts"] = tuple(
+                start // width * self.pad_to + start % width for start in host["document_starts"]
+            )
         self.batch = PackedBatch(self._tensors | host | {"max_seqlen": self.max_seqlen})
         return self.batch
 
@@ -181,7 +185,18 @@ class StaticBuffers:
             raise ValueError(f"the batch lacks {missing}, which the buffers were made for")
         for key, tensor in given.items():
             buffer, tail = self._tensors[key], tuple(tensor.shape[2:])
-            if tail != buffer.shape[2:] or not torch.can_cast(tensor.dtype, buffer.dtype):
+            fits = torch.can_cast if key == "cu_seqlens" else _keeps_values  # the former never go past the slots
+            if tail != buffer.shape[2:] or not fits(tensor.dtype, buffer.dtype):
                 raise ValueError(
                     f"{key} must hold {buffer.dtype} of shape {tuple(buffer.shape[2:])}, got {tensor.dtype} of {tail}"
                 )
+
+
+def _keeps_values(given: torch.dtype, kept: torch.dtype) -> bool:
+    """Tell whether values can be copied: into floats rounded, into integers exactly."""
+    if not torch.can_cast(given, kept):
+        return False
+    if kept.is_floating_point or kept.is_complex or given is torch.bool:
+        return True
+    theirs, ours = torch.iinfo(given), torch.iinfo(kept)
+    return ours.min <= theirs.min and theirs.max <= ours.max

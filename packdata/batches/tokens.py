@@ -62,11 +62,12 @@ class TokenStream:
         out[self.stops] = pad
 
 
-def read_labels(features: Features, targets: str | Sequence[str] | None, ids: Array) -> Array:
+def read_labels(features: Features, stream: TokenStream, targets: str | Sequence[str] | None, ids: Array) -> Array:
     """Combine labels and masks into one label per token, un-shifted.
 
     Args:
         features: What was read.
+        stream: Its documents.
         targets: As `PackingCollator` takes it.
         ids: The token ids, int64, shape ``(tokens,)``.
 
@@ -91,7 +92,7 @@ def read_labels(features: Features, targets: str | Sequence[str] | None, ids: Ar
             labels = np.where(mask, labels, IGNORE_INDEX)
             learnt = mask if learnt is None else learnt & mask
     if "labels" not in keys and ids.min(initial=0) < 0:
-        _check_learnt(ids, learnt, features)
+        _check_learnt(ids, learnt, features, stream)
     return labels
 
 
@@ -105,9 +106,10 @@ def _check_labels(labels: Array, features: Features) -> None:
         )
 
 
-def _check_learnt(ids: Array, learnt: Array | None, features: Features) -> None:
+def _check_learnt(ids: Array, learnt: Array | None, features: Features, stream: TokenStream) -> None:
     """Refuse negative ids as targets: the loss would ignore -100, and a device fails on others."""
     wrong = ids < 0 if learnt is None else learnt & (ids < 0)
+    wrong[0] = wrong[stream.stops[:-1] + 1] = False  # nothing predicts these
     if wrong.any():
         token = int(np.argmax(wrong))
         raise ValueError(

@@ -143,8 +143,19 @@ class Documents:
         """Return some of the documents, in that order, sharing the columns.
 
         Args:
-            documents: Document numbers, int64 ``(selected,)``.
+            documents: Document numbers from 0, integers ``(selected,)``.
+
+        Raises:
+            ValueError: If they are no 1-D integers.
+            IndexError: If there is no such document.
         """
+        documents = np.asarray(documents)
+        if documents.ndim != 1 or (documents.size and documents.dtype.kind not in "iu"):
+            raise ValueError(f"documents must be a 1-D array of integers, got {documents.dtype} of {documents.shape}")
+        outside = (documents < 0) | (documents >= len(self))
+        if outside.any():
+            raise IndexError(f"document {documents[np.argmax(outside)]} of {len(self)}")
+        documents = documents.astype(np.int64, copy=False)
         selection = copy.copy(self)
         selection.__dict__.pop("lengths", None)
         selection._selected = documents if self._selected is None else self._selected[documents]
@@ -174,6 +185,9 @@ class Documents:
 
     def check_spans(self, spans: Pack) -> None:
         """Raise if a span is not within its document: its plan was made from other lengths than these."""
+        parts = (spans.documents, spans.starts, spans.lengths)
+        if any(not isinstance(part, np.ndarray) or part.shape != (len(spans),) for part in parts):
+            raise ValueError(f"a pack must hold three arrays with an entry per span, got {parts}")
         documents, stops = spans.documents, spans.starts.astype(np.int64) + spans.lengths
         outside = (documents < 0) | (documents >= len(self))
         if outside.any():
@@ -216,13 +230,20 @@ class Documents:
 
 def _numbers(items: Collection[Any], count: int) -> Array:
     """Return document numbers as indices from 0, int64."""
-    numbers = np.fromiter(map(operator.index, items), np.int64, len(items))
+    if set(map(type, items)) - {int}:
+        items = list(map(_number, items))
     if min(items) < 0 or max(items) >= count:
-        outside = (numbers < -count) | (numbers >= count)
-        if outside.any():
-            raise IndexError(f"document {numbers[np.argmax(outside)]} of {count}")
-        numbers[numbers < 0] += count
-    return numbers
+        outside = [number for number in items if not -count <= number < count]
+        if outside:
+            raise IndexError(f"document {outside[0]} of {count}")
+        items = [number % count for number in items]
+    return np.fromiter(items, np.int64, len(items))
+
+
+def _number(item: Any) -> int:
+    if isinstance(item, bool) or str(getattr(item, "dtype", "")).endswith("bool"):
+        raise TypeError(f"documents are named by their numbers, got {item!r}: np.flatnonzero makes numbers of a mask")
+    return operator.index(item)
 
 
 def _served(table: pa.Table, names: list[str] | None) -> list[str]:

@@ -91,7 +91,7 @@ def gather_marked(
     _, first, stop = column.bounds(rows)
     raw = stop - first
     from_raw = np.maximum(starts - no_bos, 0)
-    to_raw = np.minimum(starts + lengths - no_bos, raw)
+    to_raw = np.clip(starts + lengths - no_bos, from_raw, raw)
     tokens = column.gather(rows, from_raw, to_raw - from_raw)
     ends = np.cumsum(lengths, dtype=np.int64)
     with_bos = no_bos & (starts == 0) & (lengths > 0)

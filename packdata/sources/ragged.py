@@ -36,7 +36,12 @@ class Chunk:
 
     @cached_property
     def values(self) -> Array:
-        """All values of the chunk; a view, except of booleans, which Arrow stores as bits."""
+        """All values of the chunk, read-only; a view, except of booleans, which Arrow stores as bits."""
+        values = self._view()
+        values.flags.writeable = False  # Arrow's memory may be written to, but it is the user's
+        return values
+
+    def _view(self) -> Array:
         array = self._array
         if pa.types.is_null(array.type):
             return np.empty(0, np.int64)

@@ -47,8 +47,11 @@ def open_source(source: Any) -> Source:
         opened = Source(table=_table_from_columns(_columns_from_documents(source)), rows=None)
     else:
         raise TypeError(_unreadable(source))
-    if "input_ids" not in opened.table.column_names:
-        raise ValueError(f"no column 'input_ids' among {opened.table.column_names}: tokenise the documents first")
+    names = opened.table.column_names
+    if len(set(names)) < len(names):
+        raise ValueError(f"columns must have a name each, got {names}")
+    if "input_ids" not in names:
+        raise ValueError(f"no column 'input_ids' among {names}: tokenise the documents first")
     return opened
 
 
@@ -68,7 +71,9 @@ def _from_dataset(dataset: datasets.Dataset) -> Source:
         raise ValueError("the dataset has a transform, which would be skipped: apply it with Dataset.map first")
     indices = dataset._indices  # no public way leads to the order that select and shuffle leave behind
     rows = None if indices is None else indices.column(0).to_numpy().astype(np.int64, copy=False)
-    return Source(table=dataset.data.table, rows=rows)
+    table = dataset.data.table
+    shown = table.column_names if dataset.format["output_all_columns"] else dataset.format["columns"]
+    return Source(table=table.select(shown), rows=rows)
 
 
 def _table_from_columns(columns: Mapping[str, Any]) -> pa.Table:
@@ -114,6 +119,8 @@ def _offset_dtype(kind: type) -> Any:
 
 
 def _flat(name: str, row: int, value: Any) -> Array:
+    if np.ma.is_masked(value):
+        raise ValueError(f"column {name!r}, row {row} must be a flat sequence of numbers, got a masked array: fill it")
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
