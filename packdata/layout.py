@@ -234,15 +234,13 @@ def lengths_from_eos(input_ids: Any, eos_token_id: Any, *, bos_token_id: Any = N
         array([4, 3])
     """
     rows = _rows(input_ids, "input_ids")
-    eos = _token_ids(eos_token_id, "eos_token_id")
-    ends = np.isin(rows, eos)
+    ends = np.isin(rows, _token_ids(eos_token_id, "eos_token_id"))
     if bos_token_id is not None:
-        bos = _token_ids(bos_token_id, "bos_token_id")
-        starts = np.isin(rows, bos)
-        if np.isin(bos, eos).any():
-            ends &= ~(starts & _opens(starts))
-        else:
-            ends[:, :-1] |= starts[:, 1:]
+        starts = np.isin(rows, _token_ids(bos_token_id, "bos_token_id"))
+        either = starts & ends
+        starts, ends = starts & ~either, ends & ~either
+        ends |= either & ~_opens(either, ends)
+        ends[:, :-1] |= starts[:, 1:]
     return _same_kind(input_ids, np.diff(_run_bounds(rows, ends[:, :-1])))
 
 
@@ -254,16 +252,20 @@ def _token_ids(markers: Any, name: str) -> Array:
     return ids
 
 
-def _opens(markers: Array) -> Array:
+def _opens(either: Array, ends: Array) -> Array:
     """Say which markers open a document, where one id both opens and ends them.
 
-    A marker after an ordinary token ends a document and one after an end opens the next, so that they alternate
-    within each unbroken run of markers; the run at a row's very beginning starts with an opening one.
+    Such a marker ends the document that it stands in, and opens one where it stands in none: after an end, or at a
+    row's beginning. So they alternate within each unbroken run of them; the token before the run says how it starts.
+
+    Args:
+        either: The markers of that id, shape ``(rows, tokens)``.
+        ends: The markers that always end a document.
     """
-    columns = np.arange(markers.shape[1])
-    before_run = np.maximum.accumulate(np.where(markers, -1, columns), axis=1)  # the last ordinary token, or -1
-    place_in_run = columns - before_run - 1
-    return cast(Array, (place_in_run + (before_run >= 0)) % 2 == 0)
+    columns = np.arange(either.shape[1])
+    before_run = np.maximum.accumulate(np.where(either, -1, columns), axis=1)  # the last other token, or -1
+    within = (before_run >= 0) & ~np.take_along_axis(ends, np.maximum(before_run, 0), axis=1)
+    return cast(Array, (columns - before_run - 1 + within) % 2 == 0)
 
 
 def _run_bounds(rows: Array, changes: Array) -> Array:

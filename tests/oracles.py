@@ -199,16 +199,16 @@ def lengths_of_runs(values):
     return lengths
 
 
-def lengths_by_markers(ids, *, eos, bos=None):
+def lengths_by_markers(ids, *, eos, bos=()):
     """Split at end markers, token by token; where one id starts and ends documents, the first of a document starts."""
     documents, fresh = [], True
     for token in ids:
-        starts = fresh or (token == bos != eos)
+        starts = fresh or (token in bos and token not in eos)
         if starts:
             documents.append(0)
         documents[-1] += 1
-        opening = starts and bos == eos == token
-        fresh = token == eos and not opening
+        opening = starts and token in bos
+        fresh = token in eos and not opening
     return documents
 
 

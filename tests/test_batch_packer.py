@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import datasets
+import numpy as np
 import oracles
 import pyarrow as pa
 import pytest
@@ -95,6 +96,9 @@ def test_hash_is_stable_and_tells_options_apart():
     """
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert run.stdout.strip() == before
+    numbers = {"align": 2, "max_documents": 3, "bos_token_id": 4, "eos_token_id": 5}
+    of_numpy = {name: np.int32(number) for name, number in numbers.items()}
+    assert Hasher.hash(BatchPacker(np.int64(8), **of_numpy)) == Hasher.hash(BatchPacker(8, **numbers))
     others = {Hasher.hash(BatchPacker(**{"budget": 8} | change)) for change in CHANGES}
     assert len(others | {Hasher.hash(BatchPacker(8))}) == len(CHANGES) + 1
 

@@ -151,6 +151,21 @@ WRONG = [
         ValueError,
         r"columns must have a name each, got \['input_ids', 'input_ids'\]",
     ),
+    (
+        {"input_ids": [[5], [5, 0]], "attention_mask": [[1], [1, 0]]},
+        {"eos_token_id": 2},  # J6: it would stand behind the padding
+        ValueError,
+        r"attention_mask must be 1 on every token, .* the first is 1, which has 0",
+    ),
+    *(
+        (
+            {"input_ids": [[1, 2]], "seq_lengths": [[1, 1]]},
+            {"columns": columns},
+            ValueError,
+            "'seq_lengths' says that these rows are packs",  # H6
+        )
+        for columns in (None, [])
+    ),
     ({"ids": [[1]]}, {}, ValueError, r"no column 'input_ids' among \['ids'\]"),
     ({"input_ids": [[1], [2]], "a": [1]}, {}, ValueError, r"one entry per document each, got .*'a': 1"),
     ([{"input_ids": [1]}, {"input_ids": [2], "labels": [2]}], {}, ValueError, r"document 1 has the columns"),

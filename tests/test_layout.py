@@ -66,9 +66,13 @@ def test_rows_of_segment_ids_never_join(rows):
     assert lengths_from_segment_ids(rows).tolist() == expected
 
 
-@given(st.lists(st.sampled_from([0, 1, 2, 5]), max_size=20), st.sampled_from([None, 1, 2]))
-def test_splitting_at_end_markers_matches_the_oracle(ids, bos):
-    assert lengths_from_eos(ids, 2, bos_token_id=bos).tolist() == oracles.lengths_by_markers(ids, eos=2, bos=bos)
+MARKERS = st.sets(st.integers(0, 3), min_size=1)
+
+
+@given(st.lists(st.integers(0, 5), max_size=20), MARKERS, st.none() | MARKERS)
+def test_splitting_at_markers_matches_the_oracle(ids, eos, bos):  # N3, of several ids each
+    expected = oracles.lengths_by_markers(ids, eos=eos, bos=bos or ())
+    assert lengths_from_eos(ids, eos, bos_token_id=bos).tolist() == expected
 
 
 @given(st.lists(st.lists(st.integers(3, 9), max_size=4), max_size=5), st.booleans())

@@ -195,7 +195,12 @@ WRONG = [
     (
         TABLE.append_column("attention_mask", [[[1, 1], [1], [1, 0]]]),
         {"drop_columns": ["text"]},
-        r"attention_mask has zeros in 1 document, the first is 2: take the padding out",
+        r"attention_mask must be 1 on every token, .* 1 document; the first is 2, which has 0: take padding out",
+    ),
+    (
+        TABLE.append_column("attention_mask", [[[1, 1], [1], [1, 2]]]),
+        {"drop_columns": ["text"]},
+        r"the first is 2, which has 2: .* cut packs apart if it numbers their documents",  # I8
     ),
     (
         TABLE,

@@ -98,7 +98,24 @@ def test_a_plan_is_mapped_and_saved_over_itself(tmp_path):
     plan_packs([3, 2], 4).save(tmp_path)  # the starts of the older plan stay, and are not read
     assert Plan.load(tmp_path).starts is None
     assert plan.lengths.tolist() == [4, 4, 3, 1, 2]
-    assert pickle.loads(pickle.dumps(plan)).documents.tolist() == plan.documents.tolist()
+    assert_pickles(plan)
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "concat"])
+@pytest.mark.parametrize("lengths", [[], [0, 0], [70_000, 3, 300, 1], [1] * 300])
+def test_the_plan_that_comes_out_of_a_pickle_is_the_one_that_went_in(lengths, strategy):
+    assert_pickles(plan_packs(lengths, 300, strategy=strategy, overlong="split", seed=1))
+
+
+def assert_pickles(plan):
+    again = pickle.loads(pickle.dumps(plan))
+    for name in ("bounds", "documents", "lengths", "starts"):
+        ours, theirs = getattr(plan, name), getattr(again, name)
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            np.testing.assert_array_equal(ours, theirs)
+            assert (ours.dtype, theirs.flags.writeable) == (theirs.dtype, False)
+    assert (again.policy, again.ledger, again.fingerprint) == (plan.policy, plan.ledger, plan.fingerprint)
 
 
 @pytest.mark.parametrize("name", ["bounds", "documents", "lengths", "starts"])

@@ -130,8 +130,12 @@ def test_a_plan_of_a_million_documents_is_a_few_arrays():
     assert len(pickle.dumps(plan)) < 20_000_000
     assert all(isinstance(array, np.ndarray) for array in (plan.bounds, plan.documents, plan.lengths))
     assert isinstance(plan[99_999], Pack)
-    cut = plan_packs(np.full(1_000_000, 100), 64, overlong="split")
-    assert len(pickle.dumps(cut)) < 50_000_000  # two million packs of one span each
+    for lengths, options in [
+        (np.full(1_000_000, 1000), {}),  # a document in each pack
+        (np.arange(1_000_000) % 1000, {"overlong": "split"}),
+        (np.arange(1_000_000) % 1000, {"strategy": "concat", "seed": 0}),
+    ]:
+        assert len(pickle.dumps(plan_packs(lengths, 1000, **options))) < 20_000_000
 
 
 @pytest.mark.parametrize("strategy", ["best_fit", "sequential", "concat"])

@@ -11,6 +11,7 @@ import numpy as np
 from .blocks import Array as Array
 from .checking import check_arrays, check_plan
 from .ledger import Ledger
+from .pickling import from_bytes_state, to_bytes_state
 from .policy import Policy
 from .storage import load_fields, save_plan
 from .wording import counted
@@ -135,6 +136,9 @@ class Plan:
         plan = cls(**load_fields(Path(folder)))
         check_arrays(plan)
         return plan
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return from_bytes_state, (type(self), to_bytes_state(self))
 
     def __repr__(self) -> str:
         ledger = self.ledger

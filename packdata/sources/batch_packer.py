@@ -3,6 +3,7 @@
 from collections.abc import Collection, MutableMapping
 from typing import Any, Literal, Never
 
+import numpy as np
 import pyarrow as pa
 
 from packdata.planning.edge import no_type_check
@@ -64,9 +65,12 @@ class BatchPacker:
         policy = Policy(budget=budget, strategy=strategy, overlong=overlong, max_documents=max_documents, align=align)
         self.budget = policy.budget
         self.policy: dict[str, Any] = {"strategy": strategy, "overlong": overlong}
-        self.policy |= {"max_documents": max_documents, "align": align}
+        self.policy |= {"max_documents": policy.max_documents, "align": policy.align}
         self.drop_columns = named_columns(drop_columns)
-        self.markers: dict[str, Any] = {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id}
+        markers = {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id}
+        self.markers: dict[str, Any] = {
+            name: int(token) if isinstance(token, np.integer) else token for name, token in markers.items()
+        }
 
     def __repr__(self) -> str:
         return f"BatchPacker({self.budget}, {', '.join(f'{name}={value!r}' for name, value in self.policy.items())})"

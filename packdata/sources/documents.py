@@ -68,6 +68,11 @@ class Documents:
 
     def _open(self, opened: Source) -> None:
         names = _served(opened.table, self._names)
+        if "seq_lengths" in opened.table.column_names:
+            raise ValueError(
+                "column 'seq_lengths' says that these rows are packs, not documents: PackingCollator takes the dataset "
+                "itself; take the column out if each row is one document all the same"
+            )
         tokens = [name for name in names if name == "input_ids" or is_list(opened.table.column(name))]
         self._rows = opened.rows
         if self._selected is not None:
@@ -77,6 +82,8 @@ class Documents:
         _check_tokens(self.columns["input_ids"])
         _check_step(self.columns)
         self._markers.check(self.columns["input_ids"])
+        if self._markers:
+            self.refuse_padding()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: self.__dict__[name] for name in ("_source", "_names", "_markers", "_selected")}
@@ -178,10 +185,19 @@ class Documents:
             return gather_marked(column, self._markers, missing, (rows, spans.starts, spans.lengths))
         return column.gather(rows, spans.starts, spans.lengths)
 
-    def with_zeros(self, name: str) -> Array:
-        """Return the numbers of the documents that have a zero in a column, ascending."""
-        rows = self.columns[name].rows_with_zeros()
-        return rows if self._rows is None else np.flatnonzero(np.isin(self._rows, rows))
+    def refuse_padding(self) -> None:
+        """Raise if an ``attention_mask`` marks padding, which would be taken for text, or numbers documents."""
+        if "attention_mask" not in self.columns:
+            return
+        rows = self.columns["attention_mask"].rows_with_others(1)
+        odd = rows if self._rows is None else np.flatnonzero(np.isin(self._rows, rows))
+        if len(odd):
+            mask = self.columns["attention_mask"].views(self._table_rows(odd[:1]))[0]
+            raise ValueError(
+                f"attention_mask must be 1 on every token, and is not in {counted(len(odd), 'document')}; the first is "
+                f"{odd[0]}, which has {mask[mask != 1][0]}: take padding out; cut packs apart if it numbers their "
+                "documents (lengths_from_segment_ids); if it means something else, leave the column out"
+            )
 
     def check_spans(self, spans: Pack) -> None:
         """Raise if a span is not within its document: its plan was made from other lengths than these."""

@@ -17,7 +17,6 @@ from tqdm import tqdm
 from packdata.planning import Ledger, Pack, Plan
 from packdata.planning.edge import no_type_check
 from packdata.planning.plan import Array
-from packdata.planning.wording import counted
 
 from .documents import Documents
 from .planned import PlanOptions, Untargeted, plan_documents, refuse_unknown, spans_of, windows
@@ -99,8 +98,9 @@ def packable(source: Any, drop_columns: Any = (), **markers: int | None) -> Docu
             "column 'seq_lengths' says that these rows are packs: give the documents that they were made of, or name "
             "it in drop_columns if each row is one document all the same"
         )
-    documents = Documents(source, kept, **markers)
-    _refuse_padding(documents)
+    kept_only = source.select_columns(kept) if isinstance(source, datasets.Dataset) else source.select(kept)
+    documents = Documents(kept_only, kept, **markers)
+    documents.refuse_padding()
     check_supervision(documents.columns)
     return documents
 
@@ -182,12 +182,3 @@ def _lists(values: Array, bounds: Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_large_list(kind):
         return pa.LargeListArray.from_arrays(pa.array(bounds), flat)
     return pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), flat)
-
-
-def _refuse_padding(documents: Documents) -> None:
-    """Raise if an ``attention_mask`` marks padding, which would be packed as if it were text."""
-    if "attention_mask" in documents.columns and len(padded := documents.with_zeros("attention_mask")):
-        raise ValueError(
-            f"attention_mask has zeros in {counted(len(padded), 'document')}, the first is {padded[0]}: take "
-            "the padding out before packing, or name the column in drop_columns if the zeros mean something else"
-        )

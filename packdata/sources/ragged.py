@@ -130,13 +130,12 @@ class RaggedColumn:
                 first[here], last[here] = values[start[here]], values[stop[here] - 1]
         return first, last
 
-    def rows_with_zeros(self) -> Array:
-        """Return the rows that have a zero among their values, ascending."""
+    def rows_with_others(self, number: int) -> Array:
+        """Return the rows that have another value than this one, ascending."""
         found = [np.empty(0, np.int64)]
         for first, chunk in zip(self.first_rows.tolist(), self.chunks, strict=False):
             start, stop = (int(chunk.offsets[0]), int(chunk.offsets[-1])) if len(chunk.offsets) else (0, 0)
-            if not (values := chunk.values[start:stop]).all():
-                at = np.flatnonzero(values == 0) + start
+            if len(at := np.flatnonzero(chunk.values[start:stop] != number) + start):
                 found.append(first + np.unique(np.searchsorted(chunk.offsets, at, side="right") - 1))
         return np.concatenate(found)
 
