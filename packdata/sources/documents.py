@@ -27,9 +27,9 @@ class Documents:
     """A map-style dataset over ragged token columns, reading Arrow in place.
 
     Args:
-        source: A ``datasets.Dataset`` (also after ``select`` or ``shuffle``), a ``pyarrow.Table``, a dict of lists, or
-            a list of dicts or arrays. What is Arrow already is not copied; a dataset on disk stays there, also in the
-            workers that this object is sent to.
+        source: A ``datasets.Dataset`` (also after ``select`` or ``shuffle``; columns that its format hides stay
+            hidden), a ``pyarrow.Table``, a dict of lists, or a list of dicts or arrays. What is Arrow already is not
+            copied; a dataset on disk stays there, also in the workers that this object is sent to.
         columns: The columns to serve beside ``input_ids``: one number per token, or one value per document. None for
             all that have a list of numbers per document.
         bos_token_id: Token to begin each document with where it is missing.
@@ -37,7 +37,8 @@ class Documents:
 
     Raises:
         ValueError: If there is no ``input_ids``, a column is missing, has a null or is out of step with ``input_ids``
-            (column and row are named), or a marker does not fit the column.
+            (column and row are named), the rows are packs (they have ``seq_lengths``), or a marker does not fit the
+            column or would stand behind padding.
         TypeError: If the source is of none of these kinds.
 
     Example:
