@@ -1,8 +1,7 @@
 """Documents: tokenised texts where they lie, as a map-style dataset."""
 
 import copy
-import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +14,7 @@ from packdata.planning.edge import no_type_check
 from packdata.planning.plan import Array
 from packdata.planning.wording import counted
 
+from .addresses import check_spans, document_numbers, selected_numbers
 from .markers import Markers, gather_marked
 from .ragged import RaggedColumn, is_list, is_per_token
 from .tables import Source, open_source
@@ -69,11 +69,6 @@ class Documents:
 
     def _open(self, opened: Source) -> None:
         names = _served(opened.table, self._names)
-        if "seq_lengths" in opened.table.column_names:
-            raise ValueError(
-                "column 'seq_lengths' says that these rows are packs, not documents: PackingCollator takes the dataset "
-                "itself; take the column out if each row is one document all the same"
-            )
         tokens = [name for name in names if name == "input_ids" or is_list(opened.table.column(name))]
         self._rows = opened.rows
         if self._selected is not None:
@@ -127,7 +122,7 @@ class Documents:
         if not len(items):
             return []
         try:
-            documents = _numbers(items, len(self))
+            documents = document_numbers(items, len(self))
         except TypeError:
             if not any(isinstance(item, Pack) for item in items):
                 raise
@@ -157,13 +152,7 @@ class Documents:
             ValueError: If they are no 1-D integers.
             IndexError: If there is no such document.
         """
-        documents = np.asarray(documents)
-        if documents.ndim != 1 or (documents.size and documents.dtype.kind not in "iu"):
-            raise ValueError(f"documents must be a 1-D array of integers, got {documents.dtype} of {documents.shape}")
-        outside = (documents < 0) | (documents >= len(self))
-        if outside.any():
-            raise IndexError(f"document {documents[np.argmax(outside)]} of {len(self)}")
-        documents = documents.astype(np.int64, copy=False)
+        documents = selected_numbers(documents, len(self))
         selection = copy.copy(self)
         selection.__dict__.pop("lengths", None)
         selection._selected = documents if self._selected is None else self._selected[documents]
@@ -202,27 +191,7 @@ class Documents:
 
     def check_spans(self, spans: Pack) -> None:
         """Raise if a span is not within its document: its plan was made from other lengths than these."""
-        parts = (spans.documents, spans.starts, spans.lengths)
-        if any(not isinstance(part, np.ndarray) or part.shape != (len(spans),) for part in parts):
-            raise ValueError(f"a pack must hold three arrays with an entry per span, got {parts}")
-        documents, stops = spans.documents, spans.starts.astype(np.int64) + spans.lengths
-        outside = (documents < 0) | (documents >= len(self))
-        if outside.any():
-            raise IndexError(f"a pack has document {documents[np.argmax(outside)]}, but there are {len(self)}")
-        backward = (spans.starts < 0) | (spans.lengths < 0)
-        if backward.any():
-            at = int(np.argmax(backward))
-            raise ValueError(
-                f"a pack wants {spans.lengths[at]} tokens from {spans.starts[at]} on of document {documents[at]}: "
-                "neither may be negative"
-            )
-        beyond = stops > self._lengths_of(documents)
-        if beyond.any():
-            at = int(np.argmax(beyond))
-            raise ValueError(
-                f"a pack wants tokens up to {stops[at]} of document {documents[at]}, which has "
-                f"{self._lengths_of(documents)[at]}: plan from the .lengths of these Documents"
-            )
+        check_spans(spans, len(self), self._lengths_of)
 
     def _pack(self, pack: Any) -> Feature:
         self.check_spans(pack)
@@ -245,26 +214,13 @@ class Documents:
         return sum(self._missing(documents), stop - start) if self._markers else stop - start
 
 
-def _numbers(items: Collection[Any], count: int) -> Array:
-    """Return document numbers as indices from 0, int64."""
-    if set(map(type, items)) - {int}:
-        items = list(map(_number, items))
-    if min(items) < 0 or max(items) >= count:
-        outside = [number for number in items if not -count <= number < count]
-        if outside:
-            raise IndexError(f"document {outside[0]} of {count}")
-        items = [number % count for number in items]
-    return np.fromiter(items, np.int64, len(items))
-
-
-def _number(item: Any) -> int:
-    if isinstance(item, bool) or str(getattr(item, "dtype", "")).endswith("bool"):
-        raise TypeError(f"documents are named by their numbers, got {item!r}: np.flatnonzero makes numbers of a mask")
-    return operator.index(item)
-
-
 def _served(table: pa.Table, names: list[str] | None) -> list[str]:
     """Name the columns to serve, ``input_ids`` first."""
+    if "seq_lengths" in table.column_names:
+        raise ValueError(
+            "column 'seq_lengths' says that these rows are packs, not documents: PackingCollator takes the dataset "
+            "itself; take the column out if each row is one document all the same"
+        )
     if names is None:
         names = [name for name in table.column_names if is_per_token(table.column(name))]
     absent = [name for name in names if name not in table.column_names]
