@@ -243,7 +243,7 @@ def test_contradictory_options_are_refused(options, message):
 def test_more_slots_than_int32_counts_are_refused():
     one = np.array([2**31])
     with pytest.raises(ValueError, match="1 rows of 2147483648 slots are over 2147483647"):
-        lay_out(one, np.zeros(1, np.int64), features=1, reach_of=None, shape=Shape())
+        lay_out(one, one, np.zeros(1, np.int64), features=1, reach_of=None, shape=Shape())
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,7 @@ class PackingCollator:
         stream = TokenStream.of(read, by_rows=self.layout == "rows", joined=self.cross_document_targets)
         geometry = lay_out(
             stream.lengths,
+            stream.ends,
             stream.feature_of,
             features=len(read.mappings),
             reach_of=stream.reach_of if self.cross_document_attention else None,

@@ -144,18 +144,24 @@ class Geometry:
 
     def document_ids(self) -> Array:
         """Number each slot's document, -1 on padding, shape ``(rows, width)``."""
-        numbers = np.arange(2 * len(self.lengths) + 1) >> 1  # padding, a document, padding, a document, …, padding
+        documents, slots = len(self.lengths), self.rows * self.width
+        if isinstance(self.token_slots, slice) and self.token_slots.stop == slots:
+            return np.arange(documents).repeat(self.lengths).reshape(self.rows, self.width)
+        numbers = np.arange(2 * documents + 1) >> 1  # padding, a document, padding, a document, …, padding
         numbers[::2] = -1
         edges = np.zeros(len(numbers) + 1, np.int64)
-        edges[1:-1:2], edges[2:-1:2], edges[-1] = self.starts, self.starts + self.lengths, self.rows * self.width
+        edges[1:-1:2], edges[2:-1:2], edges[-1] = self.starts, self.starts + self.lengths, slots
         return np.repeat(numbers, edges[1:] - edges[:-1]).reshape(self.rows, self.width)
 
 
-def lay_out(lengths: Array, feature_of: Array, *, features: int, reach_of: Array | None, shape: Shape) -> Geometry:
+def lay_out(
+    lengths: Array, ends: Array, feature_of: Array, *, features: int, reach_of: Array | None, shape: Shape
+) -> Geometry:
     """Place documents side by side in their rows, and cut the padding at each row's end into pieces.
 
     Args:
         lengths: Tokens of each document, none 0, shape ``(documents,)``.
+        ends: Their running sum, shape ``(documents,)``.
         feature_of: The feature of each document, never falling, shape ``(documents,)``.
         features: Number of features.
         reach_of: Documents of one number make one segment (never across rows), shape ``(documents,)``; None: each
@@ -169,8 +175,11 @@ def lay_out(lengths: Array, feature_of: Array, *, features: int, reach_of: Array
     by_rows = shape.layout == "rows"
     rows = max(features, 1) if by_rows else 1
     row_of = feature_of if by_rows else np.zeros(len(lengths), np.int64)
-    sizes = lengths if shape.align == 1 else round_up(lengths, shape.align)
-    used, in_row = _fill_rows(sizes.cumsum(), row_of, rows)
+    sizes, up_to = lengths, ends
+    if shape.align > 1:
+        sizes = round_up(lengths, shape.align)
+        up_to = sizes.cumsum()
+    used, in_row = _fill_rows(up_to, row_of, rows)
     _check_rows(in_row, row_of, feature_of, shape)
     row_slots = used.tolist()
     width = max(round_up(max(row_slots), shape.unit), shape.unit)
@@ -197,16 +206,15 @@ def lay_out(lengths: Array, feature_of: Array, *, features: int, reach_of: Array
         bounds=bounds,
         segment_sizes=segment_sizes,
         max_seqlen=max_seqlen,
-        token_slots=_token_slots(starts, lengths),
+        token_slots=_token_slots(starts, lengths, ends),
     )
 
 
-def _token_slots(starts: Array, lengths: Array) -> slice | Array:
-    tokens = int(lengths.sum())
+def _token_slots(starts: Array, lengths: Array, ends: Array) -> slice | Array:
+    tokens = int(ends[-1]) if len(ends) else 0
     if tokens == 0 or starts[-1] + lengths[-1] == tokens:  # the last tells: documents keep their order, never overlap
         return slice(0, tokens)
-    before = lengths.cumsum() - lengths
-    return cast(Array, np.arange(tokens) + np.repeat(starts - before, lengths))
+    return cast(Array, np.arange(tokens) + np.repeat(starts - (ends - lengths), lengths))
 
 
 def _fill_rows(ends: Array, row_of: Array, rows: int) -> tuple[Array, Array]:

@@ -24,12 +24,14 @@ class TokenStream:
 
     Attributes:
         lengths: Tokens of each document, int64, shape ``(documents,)``.
+        ends: One past the last token of each document, as indices of the stream.
         feature_of: The feature of each document.
         reach_of: The pack or row of each document: what it may be joined with.
         stops: The last token of each document that predicts no other document's first, as indices of the stream.
     """
 
     lengths: Array
+    ends: Array
     feature_of: Array
     reach_of: Array
     stops: Array
@@ -51,10 +53,11 @@ class TokenStream:
             lengths, feature_of = lengths[filled], feature_of[filled]
         apart = by_rows or features.documents is not None
         reach_of = feature_of if apart else np.zeros(len(lengths), np.int64)
-        stops = lengths.cumsum() - 1
+        ends = lengths.cumsum()
+        stops = ends - 1
         if joined:
             stops = stops[np.diff(reach_of, append=-1) != 0]
-        return cls(lengths=lengths, feature_of=feature_of, reach_of=reach_of, stops=stops)
+        return cls(lengths=lengths, ends=ends, feature_of=feature_of, reach_of=reach_of, stops=stops)
 
     def shift(self, values: Array, pad: int | float, out: Array) -> None:
         """Write each token's value to the token before, which predicts it; ``pad`` where none is predicted."""

@@ -102,10 +102,13 @@ class RaggedColumn:
 
     def views(self, rows: Array) -> list[Array]:
         """Return the values of some rows, a read-only view each."""
-        chunk_of, start, stop = self.bounds(rows)
-        if len(self.chunks) == 1 and len(values := self.chunks[0].values):
+        if len(self.chunks) != 1:
+            return self._slices(*self.bounds(rows))
+        values, offsets = self.chunks[0].values, self.chunks[0].offsets
+        start, stop = offsets[rows], offsets[rows + 1]
+        if len(values):
             values.take(start, mode="clip")  # all first values at once: memory lets one wait once, not row by row
-        return self._slices(chunk_of, start, stop)
+        return [values[a:b] for a, b in zip(start.tolist(), stop.tolist(), strict=True)]
 
     def gather(self, rows: Array, starts: Array, lengths: Array) -> Array:
         """Join pieces of rows: ``lengths[k]`` values of row ``rows[k]`` from its ``starts[k]``-th on.
