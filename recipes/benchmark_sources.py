@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     benchmark_writing(dataset)
     benchmark_packing(dataset, options.rounds)
     benchmark_lengths(100_000 if options.smoke else 10_000_000, options.rounds)
-    benchmark_loading(dataset, batches=5 if options.smoke else 200, rounds=1 if options.smoke else 5)
+    benchmark_loading(dataset, batches=5 if options.smoke else 600, rounds=options.rounds)
 
 
 if __name__ == "__main__":
