@@ -48,7 +48,10 @@ def as_lengths(lengths: Any, *, name: str = "lengths") -> Array:
     try:
         array = np.asarray(lengths)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{name} must be a 1-D array of integers, got {type(lengths).__name__}: {error}") from None
+        raise ValueError(
+            f"{name} must be a 1-D array of integers, one number per document (not its tokens), got "
+            f"{type(lengths).__name__}: {error}"
+        ) from None
     if array.ndim != 1:
         raise ValueError(f"{name} must be 1-D, one number per document, got shape {array.shape}")
     if array.size == 0:

@@ -79,10 +79,15 @@ def train_step(
 def train(model: Qwen3ForCausalLM, loader: DataLoader, *, seconds: float) -> list[float]:
     """Train on packed batches until the time is up; return the mean loss of each step."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    losses, over = [], time.perf_counter() + seconds
+    losses, start, told = [], time.perf_counter(), 0.0
+    print(f"\ntraining for {seconds:.0f} s")
     for batch in itertools.chain.from_iterable(itertools.repeat(loader)):  # each pass over the loader is an epoch
         losses.append(train_step(model, optimizer, batch, packed_loss))
-        if time.perf_counter() > over and len(losses) >= 20:
+        taken = time.perf_counter() - start
+        if taken > told + 10:
+            told = taken
+            print(f"  {taken:3.0f} s, {len(losses):>4} steps: loss {losses[-1]:.3f}")
+        if taken > seconds and len(losses) >= 20:
             break
     return losses
 
@@ -168,7 +173,7 @@ def main() -> None:
 
     losses = train(model, packed, seconds=seconds)
     first, last = np.mean(losses[:5]), np.mean(losses[-5:])
-    print(f"\nloss per target: {first:.3f} at the start, {last:.3f} after {len(losses)} steps")
+    print(f"loss per target: {first:.3f} at the start, {last:.3f} after {len(losses)} steps")
     ways = {"packed": (packed, packed_loss), "padded": (padded, padded_loss)}
     measured = measure(ways, vocabulary=options.vocabulary, seconds=seconds / 3)
     print(f"{'':8}{'tokens/s':>10}{'wasted slots':>15}")

@@ -141,6 +141,10 @@ class PackedBatch(dict[str, Any]):
             return tuple((first & (ids >= 0)).nonzero().flatten().tolist())
         return cast(tuple[int, ...], self["document_starts"])
 
+    def __missing__(self, key: Any) -> Any:
+        derived = isinstance(getattr(type(self), str(key), None), property)
+        raise KeyError(f"{key!r}: " + (f"batch.{key} derives it" if derived else f"there are {list(self)}"))
+
     def __repr__(self) -> str:
         if "input_ids" not in self or "lengths" not in self:
             return f"PackedBatch({dict(self)!r})"

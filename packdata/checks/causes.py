@@ -125,7 +125,8 @@ def _is_stateful(module: nn.Module) -> bool:
 
 
 def _stateful_cause(layers: list[str], batch: PackedBatch, leaks_after: Callable[[Repair], Sequence[Leak]]) -> str:
-    text = f"{' and '.join(layers)} carry state from slot to slot (a convolution or scan) past the end of a document"
+    carry = "carries" if len(layers) == 1 else "carry"
+    text = f"{' and '.join(layers)} {carry} state from slot to slot (a convolution or scan) past the end of a document"
     seq_idx = batch.document_ids.to(torch.int32)
     try:
         leaking = leaks_after(_with("seq_idx", lambda _: seq_idx))

@@ -49,7 +49,7 @@ def check(
     dataset = open_dataset(source, tokenizer=tokenizer, text_column=text_column, split=split, sample_by=sample_by)
     wanted = {*rows.column_names, *(MASKS if "labels" in rows.column_names else ())} - {"seq_lengths"}
     names = [name for name in dataset.column_names if name in wanted]
-    documents = Documents(dataset, names, **markers(tokenizer, bos=bos, eos=eos))
+    documents = Documents(dataset.select_columns(names), names, **markers(tokenizer, bos=bos, eos=eos))
     _check_plan(plan, documents)
     _check_packs(plan, documents, rows)
     kept, given = plan.ledger.tokens_kept, plan.ledger.tokens_in
@@ -61,7 +61,7 @@ def _check_plan(plan: "Plan", documents: "Documents") -> None:
     try:
         plan.check(documents.lengths)
     except ValueError as error:
-        raise DoesNotHold(f"the plan is not about this source: {error}") from None
+        raise DoesNotHold(f"the plan is not about this source, or not read as it was packed: {error}") from None
 
 
 def _check_packs(plan: "Plan", documents: "Documents", packed: "datasets.Dataset") -> None:

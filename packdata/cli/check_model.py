@@ -31,21 +31,25 @@ def check_model(
     from packdata.checks import check_isolation
     from packdata.checks.tiny import model_maker
 
-    make, reports = model_maker(model), {}
+    make, reports, absent = model_maker(model), {}, {}
     for implementation in attention.split(","):
         try:
             made = make(implementation)
-        except ImportError as error:
-            raise ValueError(f"attention {implementation!r} cannot be used on this machine: {error}") from None
+        except (ImportError, ValueError) as error:  # not installed, or the model does not know it
+            absent[implementation] = " ".join(str(error).split()).split(". ")[0]
+            continue
         numbers = torch.Generator().manual_seed(0)
         # Ids 0 to 2 are often markers, on which some models act.
         words = [torch.randint(3, made.config.vocab_size, (length,), generator=numbers) for length in LENGTHS]
         reports[implementation] = check_isolation(made, PackingCollator()([{"input_ids": ids} for ids in words]))
-    say(
-        lambda: "\n".join(f"{name}: {report}" for name, report in reports.items()),
-        lambda: {name: {"verdict": report.verdict, "cause": report.cause} for name, report in reports.items()},
-        as_json=json,
-    )
+    if not reports:
+        name, why = next(iter(absent.items()))
+        raise ValueError(f"attention {name!r} cannot be used with this model on this machine: {why}")
+    lines = [f"{name}: {report}" for name, report in reports.items()]
+    lines += [f"{name}: cannot be used: {why}" for name, why in absent.items()]
+    verdicts = {name: {"verdict": report.verdict, "cause": report.cause} for name, report in reports.items()}
+    verdicts |= {name: {"verdict": "cannot be used", "cause": why} for name, why in absent.items()}
+    say(lambda: "\n".join(lines), lambda: verdicts, as_json=json)
     bad = [name for name, report in reports.items() if not report]
     if bad:
         raise DoesNotHold(f"documents are not kept apart with {', '.join(bad)}")

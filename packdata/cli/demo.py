@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Html, Json, say, terminal_width
+from .options import Html, Json, say, tell_of, terminal_width
 
 
 def demo(
@@ -34,4 +34,5 @@ def demo(
     packed = PackedDataset(documents, plan_packs(documents.lengths, budget, overlong="split"))
     if html is not None:
         to_html(packed, html, tokenizer="bytes")
+        tell_of(html)
     say(lambda: show(packed, "bytes", width=terminal_width()), lambda: numbers_of(packed, "bytes"), as_json=json)

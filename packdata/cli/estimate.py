@@ -1,5 +1,6 @@
 """``packdata estimate``: what packing would give, before anything is packed."""
 
+import warnings
 from typing import Annotated, Any, cast
 
 import typer
@@ -17,9 +18,15 @@ def estimate(
     sample_by: SampleBy = "line",
     bos: Bos = None,
     eos: Eos = None,
+    overlong: Annotated[str, typer.Option(help="error, truncate, truncate_left, split or drop.")] = "split",
+    max_documents: Annotated[int | None, typer.Option(help="Most documents in a pack.")] = None,
+    align: Annotated[int, typer.Option(help="Each document takes a multiple of so many slots.")] = 1,
     json: Json = False,
 ) -> None:
     """Show how well documents would pack: packs, fill, padding, attention cost. Nothing is written.
+
+    over-long: documents over the budget. attention: what boundaries leave of the attention's cost, Σ length² against
+    packs × budget². docs: documents in a pack, at most in 99 % of the packs, and in the fullest.
 
     For instance:
 
@@ -27,6 +34,7 @@ def estimate(
     - packdata estimate texts.jsonl --tokenizer bytes --strategies best_fit,sequential
     """
     from packdata.planning import estimate as estimate_packs
+    from packdata.planning.wording import counted
     from packdata.sources import Documents
 
     from .reading import markers, open_dataset
@@ -39,8 +47,13 @@ def estimate(
             "('packdata inspect' shows packs)"
         )
     documents = Documents(dataset, ["input_ids"], **markers(tokenizer, bos=bos, eos=eos))
-    table = estimate_packs(documents.lengths, budgets=numbers, strategies=names)
-    say(lambda: repr(table), table.to_dict, as_json=json)
+    policy: dict[str, Any] = {"overlong": overlong, "max_documents": max_documents, "align": align}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the table says it
+        table = estimate_packs(documents.lengths, budgets=numbers, strategies=names, **policy)
+    tokens, longest = int(documents.lengths.sum(dtype="int64")), int(documents.lengths.max(initial=0))
+    head = f"{counted(len(documents), 'document')} of {counted(tokens, 'token')}, the longest of {longest:,}; overlong="
+    say(lambda: f"{head}{overlong}\n\n{table!r}", table.to_dict, as_json=json)
 
 
 def _numbers(text: str) -> list[int]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import Html, Json, Packed, Split, Tokenizer, say, terminal_width
+from .options import Html, Json, Packed, Split, Tokenizer, say, tell_of, terminal_width
 
 if TYPE_CHECKING:
     from packdata.report.overview import Overview
@@ -37,6 +37,7 @@ def inspect(
     overview = _with_names(overview_of(open_packed(packed, split), decoder), packed / (split or "") / "plan")
     if html is not None:
         to_html(overview, html, tokenizer=decoder, pack=pack)
+        tell_of(html)
     say(
         lambda: show(overview, decoder, pack=pack, width=terminal_width()),
         lambda: numbers_of(overview, decoder),

@@ -12,7 +12,10 @@ import typer
 
 Input = Annotated[
     Path,
-    typer.Argument(metavar="INPUT", help="A .jsonl, .parquet, .arrow or .txt file, a folder of them, a saved dataset."),
+    typer.Argument(
+        metavar="INPUT",
+        help="A .jsonl (.ndjson, .json), .parquet, .arrow or .txt (.text, .md) file, a folder of them, a dataset.",
+    ),
 ]
 Packed = Annotated[Path, typer.Argument(metavar="PACKED", help="A folder that 'packdata pack' wrote.")]
 Budget = Annotated[int, typer.Option(help="The most tokens in a pack.")]
@@ -20,7 +23,7 @@ Tokenizer = Annotated[
     str | None,
     typer.Option(metavar="PATH|bytes", help="A tokenizer.json, a tokenizer's folder, or 'bytes'; none for input_ids."),
 ]
-TextColumn = Annotated[str, typer.Option(help="The column that holds the text, with a tokenizer.")]
+TextColumn = Annotated[str, typer.Option(help="The column that holds the text, with a tokenizer; others stay behind.")]
 Split = Annotated[str | None, typer.Option(help="Which split of a saved dataset that has several.")]
 SampleBy = Annotated[str, typer.Option(help="What a document of a text file is: line, paragraph or document.")]
 Bos = Annotated[str | None, typer.Option(metavar="TOKEN|ID", help="Begin each document with this token.")]
@@ -39,3 +42,8 @@ def say(text: Callable[[], str], data: Callable[[], dict[str, Any]], *, as_json:
 def terminal_width() -> int:
     """Columns of the terminal, 100 where there is none."""
     return max(shutil.get_terminal_size((100, 24)).columns, 60)
+
+
+def tell_of(written: Path) -> None:
+    """Say where the page is, beside the result."""
+    print(f"packdata: wrote {written}", file=sys.stderr)

@@ -62,6 +62,8 @@ def pack(
     packed = pack_dataset(dataset, budget, output_dir=output, **policy)
     ledger = ledger_of(packed)
     lines = [*draw_ledger(ledger), f"{counted(len(packed), 'pack')} in {output}"]
+    if align > 1:
+        lines.append(f"The rows leave no gaps between documents yet: PackingCollator(align={align}) makes them.")
     say(lambda: "\n".join(lines), lambda: _numbers(output, packed, ledger), as_json=json)
 
 

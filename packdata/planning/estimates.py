@@ -117,7 +117,8 @@ def estimate(
         align: Each span takes a multiple of this many slots.
 
     Returns:
-        The table. Where ``max_documents`` costs more than 1 % of the packs, it says so, and warns.
+        The table, whose columns are the attributes of `EstimateRow`. Where ``max_documents`` costs more than 1 % of the
+        packs, it says so, and warns.
 
     Raises:
         ValueError: If not exactly one of lengths and counts is given, or as ``plan_packs`` does.

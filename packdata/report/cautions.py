@@ -20,7 +20,7 @@ def padding_caution(*, padding: int, slots: int) -> Iterator[str]:
     if slots and padding / slots > PADDING:
         yield (
             f"{padding / slots:.1%} of the slots are padding (over {PADDING:.0%}): "
-            "a larger budget, strategy 'best_fit' or overlong 'split' fill better."
+            "another budget, a higher max_documents, strategy 'best_fit' or overlong 'split' may fill better."
         )
 
 

@@ -209,7 +209,8 @@ def _one_line(error: BaseException) -> str:
 def _tokenised(dataset: datasets.Dataset, tokenize: Tokenize, where: str, num_proc: int | None) -> datasets.Dataset:
     column = tokenize.text_column
     if column not in dataset.column_names:
-        raise ValueError(f"{where} has no column {column!r} among {dataset.column_names}: name the text column")
+        way = "leave out the tokenizer" if "input_ids" in dataset.column_names else "name the text column"
+        raise ValueError(f"{where} has no column {column!r} among {dataset.column_names}: {way}")
     kind: Any = dataset.data.schema.field(column).type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise ValueError(f"column {column!r} of {where} must hold text, got {kind}")
