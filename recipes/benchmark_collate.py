@@ -67,7 +67,9 @@ def time_per_key(collate: PackingCollator, features: list, rounds: int) -> dict[
     shape = Shape()
 
     def geometry():
-        return lay_out(stream.lengths, stream.feature_of, features=len(features), reach_of=None, shape=shape)
+        return lay_out(
+            stream.lengths, stream.ends, stream.feature_of, features=len(features), reach_of=None, shape=shape
+        )
 
     laid, ids = geometry(), np.concatenate(read.input_ids)
     steps = {
@@ -77,7 +79,6 @@ def time_per_key(collate: PackingCollator, features: list, rounds: int) -> dict[
         "targets": lambda: laid.place(lambda out: stream.shift(ids, -100, out), pad=-100),
         "position_ids": lambda: laid.position_ids(0),
         "document_ids": laid.document_ids,
-        "num_targets": lambda: np.count_nonzero(ids != -100),
         "everything": lambda: collate(features),
     }
     return medians(steps, rounds, budget=10)
