@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 
-def to_bytes_state(plan: "Plan") -> dict[str, Any]:
+def narrow_fields(plan: "Plan") -> dict[str, Any]:
     """Return a plan's fields, each array with the dtype to give it back; sizes of packs stand for ``bounds``."""
     state = {field.name: getattr(plan, field.name) for field in fields(plan)}
     state["bounds"] = np.diff(plan.bounds, prepend=0)
     return {name: _narrow(value) if isinstance(value, np.ndarray) else value for name, value in state.items()}
 
 
-def from_bytes_state(kind: type["Plan"], state: dict[str, Any]) -> "Plan":
-    """Make the plan whose fields `to_bytes_state` returned."""
-    narrow = {name: value for name, value in state.items() if isinstance(value, tuple)}
-    restored: dict[str, Any] = state | {name: array.astype(dtype) for name, (array, dtype) in narrow.items()}
+def restore_plan(kind: type["Plan"], narrow: dict[str, Any]) -> "Plan":
+    """Make the plan whose fields `narrow_fields` returned."""
+    arrays = {name: value for name, value in narrow.items() if isinstance(value, tuple)}
+    restored: dict[str, Any] = narrow | {name: array.astype(dtype) for name, (array, dtype) in arrays.items()}
     restored["bounds"] = restored["bounds"].cumsum()
     return kind(**restored)
 

@@ -11,7 +11,7 @@ import numpy as np
 from .blocks import Array as Array
 from .checking import check_arrays, check_plan
 from .ledger import Ledger
-from .pickling import from_bytes_state, to_bytes_state
+from .pickling import narrow_fields, restore_plan
 from .policy import Policy
 from .storage import load_fields, save_plan
 from .wording import counted
@@ -138,7 +138,7 @@ class Plan:
         return plan
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return from_bytes_state, (type(self), to_bytes_state(self))
+        return restore_plan, (type(self), narrow_fields(self))
 
     def __repr__(self) -> str:
         ledger = self.ledger
