@@ -188,14 +188,6 @@ BAD_FEATURES = {
         [doc([1, 2], depth=[float("inf"), 1e5])],
         r"feature 0: depth has values from 0.0 to 100000.0, too many for torch.float16",
     ),
-    "O1 shifted or one per target": (
-        {"columns": LOGPROBS, "cross_document_targets": True},
-        [
-            doc([1, 2], completion_mask=[1, 1], logprobs=[0.1, 0.2]),
-            doc([3, 4, 5], completion_mask=[1, 0, 1], logprobs=[0.5, 0.25]),
-        ],
-        "feature 1: logprobs has 2 values; .* where these coincide, only one per token is clear",
-    ),
 }
 
 

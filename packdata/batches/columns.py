@@ -112,16 +112,14 @@ class Column:
         if len(column) == padded:
             return column if features.kept is None else column[features.kept[index]]
         spread = np.full((tokens, *self.tail), self.pad, self.staging)
-        shifted = len(column) == tokens - 1 and features.documents_of(index) == 1
-        if len(column) == targets and not (shifted and learnt[0]):  # else it might be either
+        if len(column) == targets:
             spread[learnt] = column
-        elif shifted and not learnt[0]:
+        elif len(column) == tokens - 1 and features.documents_of(index) == 1 and not learnt[:1].any():
             spread[1:] = column
         else:
             raise ValueError(
                 f"feature {index}: {key} has {len(column)} values; per prediction there are {padded} (one per token), "
-                f"{tokens - 1} (already shifted, for a feature of one document) or {targets} (one per target); "
-                "where these coincide, only one per token is clear"
+                f"{tokens - 1} (already shifted, for a feature of one document) or {targets} (one per target)"
             )
         return spread
 
@@ -152,15 +150,11 @@ class Column:
         return column
 
     def _check_range(self, column: Array, index: int, key: str) -> None:
-        if self.dtype.is_floating_point or self.dtype.is_complex:
-            least, most = torch.finfo(self.dtype).min, torch.finfo(self.dtype).max
+        least, most = _limits(self.dtype)
+        if column.dtype.kind == "f":
             if float(np.finfo(column.dtype).max) <= 1.01 * most:  # bfloat16 ends where float32 does
                 return
             column = column[np.isfinite(column)]
-        else:
-            least, most = (
-                (0, 1) if self.dtype is torch.bool else (np.iinfo(self.staging).min, np.iinfo(self.staging).max)
-            )
         low, high = column.min(initial=0), column.max(initial=0)
         if low < least or high > most:
             raise ValueError(f"feature {index}: {key} has values from {low} to {high}, too many for {self.dtype}")
@@ -173,8 +167,15 @@ def _holds(dtype: torch.dtype, pad: Any) -> bool:
     """Tell whether a dtype holds a number as it is (a float may round it)."""
     if not isinstance(pad, Real):
         return False
-    number = cast(float, pad)
+    number, (low, high) = cast(float, pad), _limits(dtype)
     if dtype.is_floating_point or dtype.is_complex:
-        return not math.isfinite(number) or abs(number) <= torch.finfo(dtype).max
-    low, high = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+        return not math.isfinite(number) or low <= number <= high
     return low <= number <= high and number == int(number)
+
+
+def _limits(dtype: torch.dtype) -> tuple[float, float]:
+    """Return the least and the largest finite number of a dtype."""
+    if dtype is torch.bool:
+        return 0, 1
+    kind = torch.finfo if dtype.is_floating_point or dtype.is_complex else torch.iinfo
+    return kind(dtype).min, kind(dtype).max
