@@ -173,7 +173,7 @@ def _holds(dtype: torch.dtype, pad: Any) -> bool:
     return low <= number <= high and number == int(number)
 
 
-def _limits(dtype: torch.dtype) -> tuple[float, float]:
+def _limits(dtype: torch.dtype) -> tuple[int | float, int | float]:
     """Return the least and the largest finite number of a dtype."""
     if dtype is torch.bool:
         return 0, 1
