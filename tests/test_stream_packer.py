@@ -309,6 +309,21 @@ def test_ranks_stay_disjoint_after_skipping():
     assert tokens_of(pack for packer in ranks for pack in packer) == all_tokens(documents[5:])
 
 
+@pytest.mark.parametrize("cut", [lambda stream: stream.skip(5), lambda stream: stream.take(7)], ids=["skip", "take"])
+def test_a_cut_stream_is_read_in_parts_or_refused(cut):
+    """H9: never other documents than those of the whole stream."""
+    documents = [[number] for number in range(24)]
+    options = {"split": "documents", "packs_per_rank": 24, "world_size": 2}
+
+    def read(shards):
+        stream = cut(pipeline(documents, shards))
+        return tokens_of(pack for rank in range(2) for pack in StreamPacker(stream, 1, rank=rank, **options))
+
+    assert read(shards=3) == all_tokens(row["input_ids"] for row in cut(pipeline(documents, 3)))
+    with pytest.raises(ValueError, match=r"would deal the stream's 4 shards to 2 readers, .* use split='packs'"):
+        read(shards=4)
+
+
 def test_a_generator_is_refused():
     for source in ((row for row in [[1]]), iter([[1]]), map(list, [[1]])):
         with pytest.raises(TypeError, match="can be read only once, and a packer reads again"):

@@ -86,7 +86,8 @@ class StreamPacker(IterableDataset[dict[str, Array]]):
         seed: Shuffles the packs of a window, differently in each window and epoch.
 
     Raises:
-        ValueError: If an option is out of range, or the stream is already split by node.
+        ValueError: If an option is out of range, or the stream is already split by node; while iterating, if parts of
+            the documents would not add up to the stream (after ``skip`` or ``take``).
         TypeError: If the source can be read only once, or an option is unknown.
 
     Example:

@@ -216,6 +216,12 @@ class PipelineStream:
 
     def part(self, part: int, parts: int) -> Stream:
         """Narrow the stream; see ``Stream``."""
+        cut = _stages(self.source._ex_iterable) & {hf.SkipExamplesIterable, hf.TakeExamplesIterable}
+        if cut and parts > 1 and self.source.num_shards % parts == 0:  # else parts take turns, which is right
+            raise ValueError(
+                f"split='documents' would deal the stream's {self.source.num_shards} shards to {parts} readers, and "
+                "datasets then skips and takes other documents than in the whole stream: use split='packs'"
+            )
         return replace(self, source=split_dataset_by_node(self.source, rank=part, world_size=parts))
 
     def windows(self, window: Window, mark: Mark) -> Windows:
