@@ -94,6 +94,7 @@ def _bar(row: Row, width: int) -> Iterator[str]:
         before = np.concatenate([[0], np.cumsum(row.has_target)])
         shares = np.diff(before[edges]) / np.diff(edges)
         yield "targets   " + "".join(" ░▒▓█"[round(share * 4)] for share in shares.tolist())
+        yield "          darker: more targets"
 
 
 def _letter(document: int) -> str:

@@ -32,12 +32,12 @@ class Histogram:
 
 def length_histogram(lengths: Integer[np.ndarray, " spans"]) -> Histogram:
     """Count lengths in bars of equal ratio: lengths of documents spread over orders of magnitude."""
-    longest = max(int(lengths.max(initial=1)), 2)
-    edges = np.unique(np.geomspace(1, longest + 1, 33).round().astype(np.int64))
+    longest = int(lengths.max(initial=1))
+    edges = np.unique(np.geomspace(1, max(longest, 2) + 1, 33).round().astype(np.int64))
     counts = np.histogram(lengths, edges)[0]
     names = [f"lengths {a:,}–{b - 1:,}" if b - a > 1 else f"length {a:,}" for a, b in pairwise(edges.tolist())]
-    middle = edges[len(edges) // 2]
-    ticks = ["1", f"{middle:,}", f"{longest:,} tokens"]
+    middle = int(edges[len(edges) // 2])
+    ticks = ["1", f"{middle:,}" if 1 < middle < longest else "", f"{longest:,} tokens"]
     return _histogram("lengths", "Documents by length, as packed", counts, edges, names, ticks, what="documents")
 
 
