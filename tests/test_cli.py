@@ -246,6 +246,19 @@ def test_check_model_names_the_attention_that_is_not_installed(run_here, monkeyp
     assert_one_line(done, words)
 
 
+def test_check_model_fails_where_what_was_asked_for_cannot_be_used(run_here):
+    done = run_here("check-model", "LlamaConfig", "--attention", "eager, nope")
+    assert done.returncode == 2
+    assert "eager: isolated" in done.stdout
+    assert "packdata: attention 'nope' cannot be used with this model on this machine" in done.stderr
+
+
+def test_estimate_refuses_padding(folder, run_here):
+    rows = [{"input_ids": [1, 2, 3], "attention_mask": [1, 1, 0]}] * 3
+    (folder / "padded.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert_one_line(run_here("estimate", "padded.jsonl"), "attention_mask must be 1 on every token")
+
+
 def assert_one_line(done, words):
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(f"packdata: .*{re.escape(words)}.*\n", done.stderr)

@@ -107,7 +107,7 @@ def test_a_first_token_may_be_a_placeholder():
         PackingCollator(cross_document_targets=True)(features)
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.bool])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.uint64, torch.bool])
 def test_lists_of_integers_fill_columns_of_any_integer_type_and_of_booleans(dtype):
     collate = PackingCollator(columns={"role": Column(per="token", dtype=dtype)})
     batch = collate([{"input_ids": [5, 6], "role": [0, 1]}, {"input_ids": [7], "role": [True]}])

@@ -188,6 +188,11 @@ BAD_FEATURES = {
         [doc([1, 2], depth=[float("inf"), 1e5])],
         r"feature 0: depth has values from 0.0 to 100000.0, too many for torch.float16",
     ),
+    "integers too large for floats": (
+        {"columns": {"depth": Column(per="token", dtype=torch.float16)}},
+        [doc([1, 2], depth=[1, 70_000])],
+        "feature 0: depth has values from 0 to 70000, too many for torch.float16",
+    ),
 }
 
 

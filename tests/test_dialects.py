@@ -253,6 +253,8 @@ def test_jax_needs_the_batch_on_the_cpu():
 def test_jax_refuses_ids_past_int32():
     with pytest.raises(ValueError, match="to_jax has int32 ids, input_ids hold one of 4294967297"):
         to_jax(PackingCollator()([[5, 2**32 + 1]]))
+    with pytest.raises(ValueError, match="to_jax has int32 ids, targets hold one of 2147483653"):
+        to_jax(PackingCollator()([{"input_ids": [1, 2], "labels": [1, 2**31 + 5]}]))
 
 
 @pytest.mark.parametrize("dialect", [to_transformers, to_megatron, to_torchtitan, to_fla])

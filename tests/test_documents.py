@@ -157,6 +157,12 @@ WRONG = [
         ValueError,
         r"attention_mask must be 1 on every token, .* the first is 1, which has 0",
     ),
+    (
+        {"input_ids": [[5], [5, 0]], "attention_mask": [[1], [1, 0]]},
+        {"eos_token_id": 2, "columns": []},
+        ValueError,
+        r"attention_mask must be 1 on every token, .* the first is 1, which has 0",
+    ),
     *(
         (
             {"input_ids": [[1, 2]], "seq_lengths": [[1, 1]]},
@@ -261,13 +267,19 @@ def test_what_is_served_cannot_be_written_to(source):
                 values[0] = 0
 
 
-def test_columns_that_a_format_hides_are_not_served():
+def test_a_format_does_not_hide_labels():
     dataset = datasets.Dataset.from_dict({"input_ids": [[1, 2]], "labels": [[-100, 2]]})
-    assert Documents(dataset)[0].keys() == {"input_ids", "labels"}
-    shown = Documents(dataset.with_format("torch", columns=["input_ids"]))
-    assert shown[0].keys() == pickle.loads(pickle.dumps(shown))[0].keys() == {"input_ids"}
-    every = dataset.with_format("torch", columns=["input_ids"], output_all_columns=True)
-    assert Documents(every)[0].keys() == {"input_ids", "labels"}
+    documents = Documents(dataset)
+    dataset.set_format("torch", columns=["input_ids"])
+    for same in (documents, documents.select(np.array([0])), pickle.loads(pickle.dumps(documents)), Documents(dataset)):
+        assert features(same) == [{"input_ids": [1, 2], "labels": [-100, 2]}]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int32", "uint64"])
+def test_labels_of_any_integer_type_take_markers(dtype):
+    ids = [np.array([1, 2, 3], dtype), np.array([4], dtype)]
+    documents = Documents({"input_ids": ids, "labels": ids}, bos_token_id=8, eos_token_id=9)
+    assert [feature["labels"].tolist() for feature in documents] == [[-100, 1, 2, 3, 9], [-100, 4, 9]]
 
 
 def test_a_dataset_on_disk_pickles_as_its_path(tmp_path):

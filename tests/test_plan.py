@@ -1,9 +1,10 @@
 """A plan as an object: a sequence of packs that pickles small, is saved whole, and proves itself."""
 
+import copy
 import json
 import pickle
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
@@ -105,6 +106,20 @@ def test_a_plan_is_mapped_and_saved_over_itself(tmp_path):
 @pytest.mark.parametrize("lengths", [[], [0, 0], [70_000, 3, 300, 1], [1] * 300])
 def test_the_plan_that_comes_out_of_a_pickle_is_the_one_that_went_in(lengths, strategy):
     assert_pickles(plan_packs(lengths, 300, strategy=strategy, overlong="split", seed=1))
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True, repr=False)
+class Annotated(Plan):
+    note: object = None
+
+
+@pytest.mark.parametrize("note", [(1, 2), np.array([0.5, 0.25]), np.array(["a"])], ids=["tuple", "floats", "texts"])
+def test_a_plan_with_more_fields_keeps_them_in_a_pickle(note):
+    plan = plan_packs([3, 2, 5], 8)
+    annotated = Annotated(**{field.name: getattr(plan, field.name) for field in fields(plan)}, note=note)
+    assert_pickles(annotated)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(annotated)).note, note)
+    assert copy.copy(annotated) is annotated
 
 
 def assert_pickles(plan):

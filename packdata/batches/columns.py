@@ -145,7 +145,7 @@ class Column:
         whole = column.dtype.kind in "biu" and self.staging.kind in "biu"
         if column.size and not (whole or np.can_cast(column.dtype, self.staging, "same_kind")):
             raise ValueError(f"feature {index}: {key} is {column.dtype}, which does not cast to {self.dtype}")
-        if column.size and (whole or column.dtype.kind == "f"):
+        if column.size and column.dtype.kind in "biuf":
             self._check_range(column, index, key)
         return column
 
@@ -155,7 +155,7 @@ class Column:
             if float(np.finfo(column.dtype).max) <= 1.01 * most:  # bfloat16 ends where float32 does
                 return
             column = column[np.isfinite(column)]
-        low, high = column.min(initial=0), column.max(initial=0)
+        low, high = column.min(initial=0).item(), column.max(initial=0).item()
         if low < least or high > most:
             raise ValueError(f"feature {index}: {key} has values from {low} to {high}, too many for {self.dtype}")
 

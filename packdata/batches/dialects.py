@@ -155,8 +155,9 @@ def to_jax(batch: PackedBatch) -> dict[str, Any]:
     """
     if batch.input_ids.device.type != "cpu":
         raise ValueError(f"to_jax needs a batch on the CPU, got one on {batch.input_ids.device}: use batch.to('cpu')")
-    if batch.input_ids.numel() and (most := int(batch.input_ids.abs().max())) > INT32_MAX:
-        raise ValueError(f"to_jax has int32 ids, input_ids hold one of {most}")
+    for name in ("input_ids", "targets"):
+        if batch[name].numel() and (most := int(batch[name].abs().max())) > INT32_MAX:
+            raise ValueError(f"to_jax has int32 ids, {name} hold one of {most}")
     segments, padding = batch.segment_ids, batch.document_ids < 0
     within = (segments - segments[:, :1] + 1).masked_fill(padding, 0)
     positions = batch.position_ids.masked_fill(padding, 0)

@@ -125,7 +125,7 @@ def _is_stateful(module: nn.Module) -> bool:
 
 
 def _stateful_cause(layers: list[str], batch: PackedBatch, leaks_after: Callable[[Repair], Sequence[Leak]]) -> str:
-    carry = "carries" if len(layers) == 1 else "carry"
+    carry, ignore = ("carries", "ignores") if len(layers) == 1 else ("carry", "ignore")
     text = f"{' and '.join(layers)} {carry} state from slot to slot (a convolution or scan) past the end of a document"
     seq_idx = batch.document_ids.to(torch.int32)
     try:
@@ -133,7 +133,7 @@ def _stateful_cause(layers: list[str], batch: PackedBatch, leaks_after: Callable
     except Refusal as refusal:
         return f"{text}; with seq_idx the model refuses: {refusal}"
     if leaking:
-        return f"{text}, and ignore seq_idx on this machine: train such a model on one document a row"
+        return f"{text}, and {ignore} seq_idx on this machine: train such a model on one document a row"
     return f"{text} unless told: pass to_transformers(batch, seq_idx=True)"
 
 

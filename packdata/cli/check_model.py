@@ -15,7 +15,12 @@ def check_model(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A saved model's folder, or a config class, made tiny.")
     ],
-    attention: Annotated[str, typer.Option(help="Attention implementations, several with commas.")] = "eager,sdpa",
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            help="Attention implementations, several with commas; else eager and sdpa, if the model has them."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Change one packed document and look for the change in the others: isolated, leaks, or refuses.
@@ -32,7 +37,7 @@ def check_model(
     from packdata.checks.tiny import model_maker
 
     make, reports, absent = model_maker(model), {}, {}
-    for implementation in attention.split(","):
+    for implementation in [name.strip() for name in (attention or "eager,sdpa").split(",")]:
         try:
             made = make(implementation)
         except (ImportError, ValueError) as error:  # not installed, or the model does not know it
@@ -42,14 +47,18 @@ def check_model(
         # Ids 0 to 2 are often markers, on which some models act.
         words = [torch.randint(3, made.config.vocab_size, (length,), generator=numbers) for length in LENGTHS]
         reports[implementation] = check_isolation(made, PackingCollator()([{"input_ids": ids} for ids in words]))
+    unmet = [
+        f"attention {name!r} cannot be used with this model on this machine: {why}" for name, why in absent.items()
+    ]
     if not reports:
-        name, why = next(iter(absent.items()))
-        raise ValueError(f"attention {name!r} cannot be used with this model on this machine: {why}")
+        raise ValueError(unmet[0])
     lines = [f"{name}: {report}" for name, report in reports.items()]
     lines += [f"{name}: cannot be used: {why}" for name, why in absent.items()]
     verdicts = {name: {"verdict": report.verdict, "cause": report.cause} for name, report in reports.items()}
     verdicts |= {name: {"verdict": "cannot be used", "cause": why} for name, why in absent.items()}
     say(lambda: "\n".join(lines), lambda: verdicts, as_json=json)
+    if unmet and attention is not None:
+        raise ValueError(unmet[0])
     bad = [name for name, report in reports.items() if not report]
     if bad:
         raise DoesNotHold(f"documents are not kept apart with {', '.join(bad)}")

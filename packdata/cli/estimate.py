@@ -36,6 +36,8 @@ def estimate(
     from packdata.planning import estimate as estimate_packs
     from packdata.planning.wording import counted
     from packdata.sources import Documents
+    from packdata.sources.padding import refuse_padding
+    from packdata.sources.tables import open_source
 
     from .reading import markers, open_dataset
 
@@ -46,6 +48,7 @@ def estimate(
             f"{input} holds packs, as column 'seq_lengths' says: give the documents that they were made of "
             "('packdata inspect' shows packs)"
         )
+    refuse_padding(open_source(dataset))
     documents = Documents(dataset, ["input_ids"], **markers(tokenizer, bos=bos, eos=eos))
     policy: dict[str, Any] = {"overlong": overlong, "max_documents": max_documents, "align": align}
     with warnings.catch_warnings():

@@ -14,23 +14,26 @@ from .blocks import Array
 if TYPE_CHECKING:
     from .plan import Plan
 
+ARRAYS = ("bounds", "documents", "lengths", "starts")
+
 
 def narrow_fields(plan: "Plan") -> dict[str, Any]:
     """Return a plan's fields, each array with the dtype to give it back; sizes of packs stand for ``bounds``."""
     state = {field.name: getattr(plan, field.name) for field in fields(plan)}
     state["bounds"] = np.diff(plan.bounds, prepend=0)
-    return {name: _narrow(value) if isinstance(value, np.ndarray) else value for name, value in state.items()}
+    return state | {name: _narrow(state[name]) for name in ARRAYS if state[name] is not None}
 
 
 def restore_plan(kind: type["Plan"], narrow: dict[str, Any]) -> "Plan":
     """Make the plan whose fields `narrow_fields` returned."""
-    arrays = {name: value for name, value in narrow.items() if isinstance(value, tuple)}
+    arrays = {name: narrow[name] for name in ARRAYS if narrow[name] is not None}
     restored: dict[str, Any] = narrow | {name: array.astype(dtype) for name, (array, dtype) in arrays.items()}
     restored["bounds"] = restored["bounds"].cumsum()
     return kind(**restored)
 
 
 def _narrow(array: Array) -> tuple[Array, str]:
+    array = np.asarray(array)  # a memory map pickles as another type
     if array.min(initial=0) < 0:  # of no plan that checks
-        return np.asarray(array), array.dtype.str
+        return array, array.dtype.str
     return array.astype(np.min_scalar_type(int(array.max(initial=0)))), array.dtype.str

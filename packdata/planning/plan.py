@@ -137,6 +137,9 @@ class Plan:
         check_arrays(plan)
         return plan
 
+    def __copy__(self) -> "Plan":
+        return self  # nothing in it changes
+
     def __reduce__(self) -> tuple[Any, ...]:
         return restore_plan, (type(self), narrow_fields(self))
 

@@ -54,7 +54,7 @@ def selected_numbers(documents: Any, count: int) -> Array:
     outside = (numbers < 0) | (numbers >= count)
     if outside.any():
         raise IndexError(f"document {numbers[np.argmax(outside)]} of {count}")
-    return numbers.astype(np.int64, copy=False)
+    return numbers.astype(np.int64)
 
 
 def check_spans(spans: Pack, count: int, lengths_of: Callable[[Array], Array]) -> None:

@@ -16,6 +16,7 @@ from packdata.planning.wording import counted
 
 from .addresses import check_spans, document_numbers, selected_numbers
 from .markers import Markers, gather_marked
+from .padding import refuse_padding
 from .ragged import RaggedColumn, is_list, is_per_token
 from .tables import Source, open_source
 
@@ -27,9 +28,9 @@ class Documents:
     """A map-style dataset over ragged token columns, reading Arrow in place.
 
     Args:
-        source: A ``datasets.Dataset`` (also after ``select`` or ``shuffle``; columns that its format hides stay
-            hidden), a ``pyarrow.Table``, a dict of lists, or a list of dicts or arrays. What is Arrow already is not
-            copied; a dataset on disk stays there, also in the workers that this object is sent to.
+        source: A ``datasets.Dataset`` (also after ``select`` or ``shuffle``, and whatever its format shows or hides), a
+            ``pyarrow.Table``, a dict of lists, or a list of dicts or arrays. What is Arrow already is not copied; a
+            dataset on disk stays there, also in the workers that this object is sent to.
         columns: The columns to serve beside ``input_ids``: one number per token, or one value per document. None for
             all that have a list of numbers per document.
         bos_token_id: Token to begin each document with where it is missing.
@@ -79,7 +80,7 @@ class Documents:
         _check_step(self.columns)
         self._markers.check(self.columns["input_ids"])
         if self._markers:
-            self.refuse_padding()
+            refuse_padding(opened)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: self.__dict__[name] for name in ("_source", "_names", "_markers", "_selected")}
@@ -174,20 +175,6 @@ class Documents:
             missing = self._missing(spans.documents)
             return gather_marked(column, self._markers, missing, (rows, spans.starts, spans.lengths))
         return column.gather(rows, spans.starts, spans.lengths)
-
-    def refuse_padding(self) -> None:
-        """Raise if an ``attention_mask`` marks padding, which would be taken for text, or numbers documents."""
-        if "attention_mask" not in self.columns:
-            return
-        rows = self.columns["attention_mask"].rows_with_others(1)
-        odd = rows if self._rows is None else np.flatnonzero(np.isin(self._rows, rows))
-        if len(odd):
-            mask = self.columns["attention_mask"].views(self._table_rows(odd[:1]))[0]
-            raise ValueError(
-                f"attention_mask must be 1 on every token, and is not in {counted(len(odd), 'document')}; the first is "
-                f"{odd[0]}, which has {mask[mask != 1][0]}: take padding out; cut packs apart if it numbers their "
-                "documents (lengths_from_segment_ids); if it means something else, leave the column out"
-            )
 
     def check_spans(self, spans: Pack) -> None:
         """Raise if a span is not within its document: its plan was made from other lengths than these."""

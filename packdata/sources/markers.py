@@ -12,6 +12,7 @@ Empty documents stay empty. Where both markers are one token, a lone one is the 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from packdata.layout import IGNORE_INDEX
 from packdata.planning.plan import Array
 
 from .ragged import RaggedColumn
-from .supervision import MASKS
+from .supervision import MASKS, label_dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +63,19 @@ class Markers:
         is_bos = (stop - start == 1) & ~no_bos if self.bos == self.eos else False
         return no_bos, filled & ((last != self.eos) | is_bos)
 
+    def dtype(self, column: RaggedColumn) -> np.dtype[Any]:
+        """Return the dtype that holds a column's values and its markers': labels may need a sign, or more bits."""
+        if column.name != "labels":
+            return column.dtype
+        return np.promote_types(label_dtype(column.dtype), np.min_scalar_type(self.eos or 0))
+
     def values(self, column: RaggedColumn, rows: Array) -> tuple[Array, Array]:
         """Return what a column holds at an added begin marker and at an added end marker, one per row."""
         first, last = column.edges(rows)
         if column.name == "input_ids":
             return np.full_like(first, self.bos or 0), np.full_like(last, self.eos or 0)
         if column.name == "labels":
+            first, last = first.astype(np.int64), last.astype(np.int64)
             return np.full_like(first, IGNORE_INDEX), np.where(last == IGNORE_INDEX, last, self.eos or 0)
         return (np.zeros_like(first) if column.name in MASKS else first), last
 
@@ -84,7 +92,7 @@ def gather_marked(
         spans: Row, first token and number of tokens of each span, markers counted.
 
     Returns:
-        A new array ``(sum(lengths),)``.
+        A new array ``(sum(lengths),)``, of the dtype that `Markers.dtype` says.
     """
     rows, starts, lengths = spans
     no_bos, no_eos = missing
@@ -98,7 +106,7 @@ def gather_marked(
     with_eos = no_eos & (starts + lengths == raw + no_bos + no_eos) & (lengths > 0)
     slots = np.concatenate([(ends - lengths)[with_bos], ends[with_eos] - 1])
     bos, eos = markers.values(column, rows)
-    joined = np.empty(int(lengths.sum(dtype=np.int64)), column.dtype)
+    joined = np.empty(int(lengths.sum(dtype=np.int64)), markers.dtype(column))
     theirs = np.ones(len(joined), np.bool_)
     theirs[slots] = False
     joined[theirs] = tokens

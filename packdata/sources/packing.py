@@ -19,6 +19,7 @@ from packdata.planning.edge import no_type_check
 from packdata.planning.plan import Array
 
 from .documents import Documents
+from .padding import refuse_padding
 from .planned import PlanOptions, Untargeted, plan_documents, refuse_unknown, spans_of, windows
 from .ragged import is_per_token
 from .supervision import MASKS, check_labels, check_supervision, fold_labels, is_supervised, label_dtype
@@ -100,7 +101,7 @@ def packable(source: Any, drop_columns: Any = (), **markers: int | None) -> Docu
         )
     kept_only = source.select_columns(kept) if isinstance(source, datasets.Dataset) else source.select(kept)
     documents = Documents(kept_only, kept, **markers)
-    documents.refuse_padding()
+    refuse_padding(open_source(kept_only))
     check_supervision(documents.columns)
     return documents
 

@@ -71,9 +71,7 @@ def _from_dataset(dataset: datasets.Dataset) -> Source:
         raise ValueError("the dataset has a transform, which would be skipped: apply it with Dataset.map first")
     indices = dataset._indices  # no public way leads to the order that select and shuffle leave behind
     rows = None if indices is None else indices.column(0).to_numpy().astype(np.int64, copy=False)
-    table = dataset.data.table
-    shown = table.column_names if dataset.format["output_all_columns"] else dataset.format["columns"]
-    return Source(table=table.select(shown), rows=rows)
+    return Source(table=dataset.data.table, rows=rows)
 
 
 def _table_from_columns(columns: Mapping[str, Any]) -> pa.Table:
