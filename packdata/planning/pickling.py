@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .blocks import Array
+from .storage import ARRAYS
 
 if TYPE_CHECKING:
     from .plan import Plan
-
-ARRAYS = ("bounds", "documents", "lengths", "starts")
 
 
 def narrow_fields(plan: "Plan") -> dict[str, Any]:

@@ -13,7 +13,7 @@ from .checking import check_arrays, check_plan
 from .ledger import Ledger
 from .pickling import narrow_fields, restore_plan
 from .policy import Policy
-from .storage import load_fields, save_plan
+from .storage import ARRAYS, load_fields, save_plan
 from .wording import counted
 
 
@@ -59,7 +59,7 @@ class Plan:
     fingerprint: str
 
     def __post_init__(self) -> None:
-        for name in ("bounds", "documents", "lengths", "starts"):
+        for name in ARRAYS:
             if (array := getattr(self, name)) is not None:
                 frozen = array.view()
                 frozen.flags.writeable = False

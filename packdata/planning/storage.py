@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 _FORMAT = "packdata plan"
 _VERSION = 1
 _HEADER = "plan.json"
-_ARRAYS = ("bounds", "documents", "lengths", "starts")
+ARRAYS = ("bounds", "documents", "lengths", "starts")
 
 
 def save_plan(plan: "Plan", folder: Path) -> None:
     """Write a plan; see ``Plan.save``."""
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = {name: getattr(plan, name) for name in _ARRAYS if getattr(plan, name) is not None}
+    arrays = {name: getattr(plan, name) for name in ARRAYS if getattr(plan, name) is not None}
     for name, array in arrays.items():
         _replace(folder / f"{name}.npy", array)
     header = {
@@ -80,7 +80,7 @@ def _header(folder: Path) -> dict[str, Any]:
     wanted = {"policy": dict, "ledger": dict, "fingerprint": str, "checksums": dict}
     wrong = [name for name, kind in wanted.items() if not isinstance(header.get(name), kind)]
     names = set() if wrong else set(header["checksums"])
-    if wrong or not set(_ARRAYS[:-1]) <= names <= set(_ARRAYS):
+    if wrong or not set(ARRAYS[:-1]) <= names <= set(ARRAYS):
         raise ValueError(f"damaged plan in {folder}: {_HEADER} lacks {', '.join(wrong) or 'arrays'}")
     return header
 
